@@ -18,7 +18,7 @@ from markupsafe import Markup
 from analysis.report import text
 from analysis.report.export import csv_download, svg_download
 from analysis.report.page import CHAINS, prose
-from analysis.report.sections import METHODS, TOPICS
+from analysis.report.sections import METHODS, TOPICS, policy
 from analysis.report.share_windows import stack_figure
 from analysis.row_output import plain
 from analysis.serve import drawing, questions
@@ -144,7 +144,8 @@ def _add_pools(router: APIRouter, results: Results) -> None:
     def one_pool(slug: str) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
             pool = questions.pool(reader, slug)
-            return {"pool": pool, "title": text.printable(pool["pool_name"])}
+            runs = policy.in_words(pool["policy"], pool["signalling"], pool["header_times"])
+            return {"pool": pool, "runs": runs, "title": text.printable(pool["pool_name"])}
 
         return _shown(results, "pool.html.j2", "/pools", "Pool", facts)
 
@@ -344,6 +345,7 @@ def _environment() -> Environment:
         "cover_bar": drawing.cover_bar,
         "WINDOWS": tuple(WINDOWS),
         "NOTHING": text.NOTHING,
+        "FEATURES": policy.FEATURES,
     }
     return environment
 

@@ -53,6 +53,7 @@ def groups(pools: list[str]) -> dict[str, Rows]:
         **_empty(pools),
         **_choices(pools),
         **_audit(pools),
+        **_policy(pools),
         **_users(),
         **_network(pools),
         **_attribution(pools),
@@ -347,6 +348,27 @@ def _audit(pools: list[str]) -> dict[str, Rows]:
             {"block_hash": b"\1" * 32, "node": "main", "txid": b"\2" * 31 + b"\3", "height": 941_009}
             | {"pool": pools[0], "fee_sat": 141, "vsize_vb": 141, "package_feerate_sat_vb": 1.0}
             | {"kind": "prioritised", "margin_sat_vb": 8.0, "waited_s": 4000.0}
+        ],
+    }
+
+
+def _policy(pools: list[str]) -> dict[str, Rows]:
+    return {
+        "pool_policy": [
+            {"pool": pool, "feature": "truc", "n_mined": n_mined, "n_blocks": 3, "n_trials": 417}
+            | {"n_taken": 0, "n_passed_over": 417, "n_ordinary": 5000, "n_ordinary_taken": 4900}
+            | {"verdict": verdict, "adjusted_p_value": 0.001}
+            for pool, verdict, n_mined in zip(pools[:2], ("refuses", "mines"), (0, 12), strict=True)
+        ],
+        "signalling": [
+            {"pool": pools[0], "signal": "bit_4", "n_blocks": 80, "n_signalling": 40}
+            | {"first_height": 941_000, "last_height": 941_100}
+            | ratio("signalling", 0.5, 0.1)
+        ],
+        "pool_clock": [
+            {"pool": pools[0], "n_blocks": 80, "lag_median_s": -27.0, "lag_median_low_s": -31.0}
+            | {"lag_median_high_s": -22.0, "drift_s_per_day": -3.46, "n_chained": 80, "n_earliest": 2}
+            | {"earliest_ratio": 0.025, "n_behind": 1}
         ],
     }
 

@@ -30,6 +30,7 @@ SECTIONS = (
         "empty",
         "feerate",
         "audit",
+        "policy",
     ),
     *("users", "network", "attribution", "coverage", "methods", "run"),
 )

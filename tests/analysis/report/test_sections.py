@@ -10,7 +10,7 @@ from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_t
 from analysis.report.data import MAX_DAYS, Marts
 from analysis.report.model import Column, Figure, Page, Section, Table
 from analysis.report.page import page
-from analysis.report.sections import attribution, network, read_marts, revenue
+from analysis.report.sections import attribution, network, policy, read_marts, revenue
 from tests.analysis.report import report_marts
 
 FIGURES = {
@@ -35,6 +35,13 @@ SHOWN = {
     "empty": ("\N{MINUS SIGN}0.70", "12 of 18 empty blocks came within 30 s"),
     "feerate": ("about 90\u00a0%", "Of the factors, package feerate explains best which"),
     "audit": ("321", "in order of arrival, not of feerate"),
+    "policy": (
+        (
+            "took none of the promised version 3 transactions; signals version bit 4; "
+            "dates its headers 27.0\u00a0s before the block arrives"
+        ),
+        "mined none of 417 transactions that our template promised of the kind \u201cversion 3",
+    ),
     "users": (
         "33\u00a0min\u00a020\u00a0s",
         "4.0\u00a0% were replaced, 6.0\u00a0% paid for a waiting parent.",
@@ -64,6 +71,7 @@ MISSING = {
     "How soon after the parent do empty blocks come?": "`pool-collector import arrivals FILE",
     "Do pools take transactions by feerate?": "`pool-collector run`",
     "How do blocks differ from what a stock node would mine?": "`pool-collector run`",
+    "Which transactions does each pool mine": "`pool-collector run`",
     "How long do users wait, by what they pay?": "`pool-collector run`",
     "How many blocks are lost, and how fast do blocks spread?": "`[[node]]`",
     "Do others name the same pools?": "`pool-collector import labels FILE",
@@ -183,6 +191,17 @@ def test_no_price_stands_on_a_chain_whose_coins_have_none(tmp_path: Path) -> Non
     headlines = " ".join(f"{card.value} {card.note} {card.chart}" for card in content.headlines)
     assert "USD" not in said + headlines
     assert revenue.NO_PRICE_HERE in content.unanswered
+
+
+def test_pools_that_nothing_tells_apart_have_no_section(marts: Marts) -> None:
+    """Where every pool only mines what our nodes accept, the question stands among those not answered."""
+    mined = [row for row in marts.rows("pool_policy") if row["verdict"] == "mines"]
+    quiet = {"pool_policy": mined, "signalling": [], "pool_clock": []}
+    section, lacking = policy.TOPIC.section(replace(marts, tables={**marts.tables, **quiet}))
+
+    assert mined
+    assert list(section.parts) == list(section.findings) == []
+    assert [lack.lacks for lack in lacking] == [policy.LACKS]
 
 
 def test_an_epoch_with_few_blocks_makes_no_spike(marts: Marts) -> None:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from analysis.report.sections import policy
 from tests.analysis.report.chromium import Tab, browser
 from tests.analysis.report.test_accessibility import PHONE_PX, RUN_AXE
 from tests.analysis.serve.conftest import Site
@@ -120,6 +121,14 @@ def test_a_block_is_explained(site: Site) -> None:
 
     for said in ("&lt;script&gt;", r"\x1B[31m", "1b5b33316d", "No rule matches", "unseen", "tail"):
         assert said in page
+
+
+def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
+    """The page says in words what the answer of the API has as rows."""
+    facts = site.data("/api/v1/pools/alpha")
+    said = policy.in_words(facts["policy"], facts["signalling"], facts["header_times"])
+
+    assert f"This pool {said}." in site.get("/pools/alpha").text
 
 
 def test_a_transaction_is_explained(site: Site) -> None:

@@ -1,0 +1,251 @@
+"""Makes the report's section on what each pool runs: what it mines, refuses and signals, and its clock."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from analysis.report.data import Marts, Read, Row
+from analysis.report.model import Content, Table
+from analysis.report.tables import (
+    MartColumn,
+    column,
+    interval_columns,
+    mart_table,
+    pool_head,
+    ratio_columns,
+)
+from analysis.report.text import (
+    count,
+    decimal,
+    duration,
+    listed,
+    listed_pools,
+    p_value,
+    plural,
+)
+from analysis.report.topic import Topic
+
+FEATURES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "truc": "version 3 transactions",
+        "anchor": "pay-to-anchor outputs",
+        "ephemeral_dust": "ephemeral dust",
+        "large_op_return": "OP_RETURN outputs above 83 bytes",
+        "below_1_sat_vb": "transactions below 1 sat/vB",
+        "envelope": "envelopes",
+        "bare_multisig": "bare multisig",
+        "full_rbf": "replacements that were not signalled",
+    }
+)
+WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "refuses": "took none of the promised {}",
+        "disfavours": "takes fewer {} than others that pay as much",
+        "favours": "takes more {} than others that pay as much",
+        "mines": "mines {}",
+    }
+)
+TELLING: Final = ("refuses", "disfavours", "favours")  # verdicts that tell a pool from others
+MOST_NAMED: Final = 3
+READS: Final[Mapping[str, Read]] = MappingProxyType(
+    {
+        "pool_policy": Read("pool_policy", "pool, feature"),
+        "signalling": Read("signalling", "pool, signal", "n_signalling > 0"),
+        "pool_clock": Read("pool_clock", "pool", "n_blocks > 0 or n_earliest > 0"),
+    }
+)
+LACKS: Final = (
+    "Nothing yet tells the pools apart. `pool-collector run` watches what waits and what they mine."
+)
+
+
+def sentences(marts: Marts) -> list[str]:
+    """Name the pools that took none of a kind although it paid enough, and those that signal."""
+    return [*_refusals(marts), *_signals(marts)]
+
+
+def figures_and_tables(marts: Marts) -> Content:
+    """Make the section: a line per pool in plain words, then the evidence in folded tables.
+
+    Where every pool only mines what our nodes accept, nothing tells them apart, and there is no section.
+    """
+    rows, signals, clocks = (marts.ranked(name) for name in READS)
+    if not signals and not clocks and not any(row["verdict"] in TELLING for row in rows):
+        return Content(parts=[], missing=[LACKS])
+    parts = [_words_table(marts, rows, signals, clocks)]
+    if rows:
+        parts.append(_policy_table(marts, rows))
+    if signals:
+        parts.append(_signal_table(marts, signals))
+    if clocks:
+        parts.append(_clock_table(marts, clocks))
+    return Content(parts=parts, missing=[])
+
+
+def in_words(policies: Sequence[Row], signals: Sequence[Row], clocks: Sequence[Row]) -> str:
+    """Say in plain words what the rows of one pool in pool_policy, signalling and pool_clock show.
+
+    The text goes on from the name of the pool: `mines envelopes; signals version bit 4`.
+    """
+    said = []
+    for verdict, words in WORDS.items():
+        names = [FEATURES[row["feature"]] for row in policies if row["verdict"] == verdict]
+        if names:
+            said.append(words.format(listed(names)))
+    named = [signal_name(row) for row in signals if row["n_signalling"]]
+    if named:
+        said.append(f"signals {listed(named)}")
+    said += [
+        f"dates its headers {_clock_words(row)}" for row in clocks if row["lag_median_low_s"] is not None
+    ]
+    return "; ".join(said) or "shows nothing that tells it from others"
+
+
+def signal_name(row: Row) -> str:
+    """Write the name of a signal for people: `version bit 4`, `BIP 54 coinbase`."""
+    name: str = row["signal"]
+    return name.replace("bit_", "version bit ").replace("bip54_coinbase", "BIP 54 coinbase")
+
+
+def _clock_words(row: Row) -> str:
+    lag_s = row["lag_median_s"]
+    return f"{duration(abs(lag_s))} {'after' if lag_s > 0 else 'before'} the block arrives"
+
+
+def _refusals(marts: Marts) -> list[str]:
+    said = []
+    for feature, name in FEATURES.items():
+        rows = [
+            row
+            for row in marts.ranked("pool_policy")
+            if row["feature"] == feature and row["verdict"] == "refuses"
+        ]
+        if rows:
+            pools = listed_pools([marts.name(row["pool"]) for row in rows])
+            promised = plural(sum(row["n_trials"] for row in rows), "transaction")
+            said.append(
+                f"{pools} mined none of {promised} that our template promised "
+                f"of the kind \u201c{name}\u201d, and took others that pay as much. "
+                "They may never have reached the pool."
+            )
+    return said
+
+
+def _signals(marts: Marts) -> list[str]:
+    by_signal: dict[str, list[str]] = {}
+    for row in marts.ranked("signalling"):
+        by_signal.setdefault(signal_name(row), []).append(marts.name(row["pool"]))
+    named = [
+        f"{name} in blocks of {listed_pools(pools)}" for name, pools in list(by_signal.items())[:MOST_NAMED]
+    ]
+    return [f"Signalled: {listed(named)}."] if named else []
+
+
+def _words_table(
+    marts: Marts, policies: Sequence[Row], signals: Sequence[Row], clocks: Sequence[Row]
+) -> Table:
+    found = {row["pool"] for row in (*policies, *signals, *clocks)}
+    lines = [
+        {
+            "pool": row["pool"],
+            "words": in_words(*(_of(row["pool"], rows) for rows in (policies, signals, clocks))),
+        }
+        for row in marts.shares
+        if row["pool"] in found
+    ]
+    return mart_table(
+        "policy-words-table",
+        "What each pool runs, in words",
+        pool_head(marts),
+        [MartColumn("What it does", lambda row: row["words"], kind="text")],
+        lines,
+        mart="pool_policy",
+        records=policies,
+    )
+
+
+def _of(pool: str, rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["pool"] == pool]
+
+
+def _policy_table(marts: Marts, rows: Sequence[Row]) -> Table:
+    return mart_table(
+        "policy-table",
+        "Kinds of transactions that each pool mined and passed over",
+        pool_head(marts),
+        [
+            MartColumn("Kind", lambda row: FEATURES[row["feature"]], kind="text"),
+            column("n_mined", "Mined", count),
+            column("n_trials", "Promised", count),
+            column("n_taken", "Taken", count),
+            column("n_ordinary", "Ordinary", count, group="Compared with"),
+            column("n_ordinary_taken", "Taken", count, group="Compared with"),
+            *interval_columns("odds", "Odds", decimal, "odds_low", "odds_high"),
+            column("adjusted_p_value", "Corrected p", p_value),
+            MartColumn("Verdict", lambda row: row["verdict"], kind="text"),
+        ],
+        rows,
+        mart="pool_policy",
+        note="Odds of being taken, against ordinary transactions of the same blocks. Corrected after Holm.",
+        is_folded=True,
+    )
+
+
+def _signal_table(marts: Marts, signals: Sequence[Row]) -> Table:
+    return mart_table(
+        "signalling-table",
+        "What each pool signals",
+        pool_head(marts),
+        [
+            MartColumn("Signal", signal_name, kind="text"),
+            column("n_blocks", "Blocks", count),
+            *ratio_columns("signalling", "Signalling"),
+            column("first_height", "First height", count),
+            column("last_height", "Last height", count),
+        ],
+        signals,
+        mart="signalling",
+        is_folded=True,
+    )
+
+
+def _clock_table(marts: Marts, clocks: Sequence[Row]) -> Table:
+    return mart_table(
+        "pool-clock-table",
+        "How each pool sets the time in its headers",
+        pool_head(marts),
+        [
+            column("n_blocks", "Blocks", count),
+            *interval_columns(
+                "lag_median_s",
+                "Header time minus arrival",
+                decimal,
+                "lag_median_low_s",
+                "lag_median_high_s",
+                unit="s",
+            ),
+            column("drift_s_per_day", "Drift", decimal, unit="s per day"),
+            column("n_earliest", "Earliest time", count),
+            column("n_behind", "Before its parent", count),
+        ],
+        clocks,
+        mart="pool_clock",
+        note="Age of the template, the way to us and the clocks of both cannot be told apart.",
+        is_folded=True,
+    )
+
+
+TOPIC: Final = Topic(
+    section_id="policy",
+    title="What each pool runs",
+    question="Which transactions does each pool mine, and which does it pass over?",
+    intro=(
+        "Nodes and pools disagree about some kinds of transactions. Of each kind we count what a pool "
+        "mined, and what it passed over although our template promised it. What our own nodes refuse, no "
+        "template promises. None of this proves a wish: a transaction may never have reached the pool, and "
+        "a signal in a header is only a statement."
+    ),
+    sentences=sentences,
+    content=figures_and_tables,
+    reads=READS,
+)
