@@ -16,6 +16,7 @@ from analysis.errors import AnalysisError, MomentError
 from analysis.serve.answers import problem
 from analysis.serve.api import api_router, csv_router
 from analysis.serve.guard import App, Guard, Receive, Scope, Send
+from analysis.serve.kept import KeptAnswers
 from analysis.serve.live import LiveFeed
 from analysis.serve.metrics import metrics
 from analysis.serve.pages import page_router, refusal_page
@@ -84,17 +85,21 @@ def _add_metrics(app: FastAPI, results: Results, webhooks: Sequence[Webhook]) ->
 class Revalidation:
     """Adds an ETag to each answer, and answers 304 where the client has the newest one already.
 
-    What is answered depends on the build, our version and the address alone, so no query is needed.
+    What is answered depends on the build, our version and the address alone, so no query is needed. For the
+    same reason an answer is kept and given again until the next build, unless it says no-store. It stands
+    behind Guard, so nothing is answered here, kept or not, to a request that is refused.
     """
 
     def __init__(self, app: App, results: Results) -> None:
         self._app = app
         self._results = results
+        self._kept = KeptAnswers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         address = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
-        seed = f"{self._results.version} {address}"
+        version = self._results.version
+        seed = f"{version} {address}"
         tag = f'W/"{hashlib.sha256(seed.encode()).hexdigest()[:24]}"'.encode()
         headers = [(b"etag", tag), (b"cache-control", b"no-cache"), (b"vary", b"accept-encoding")]
         given = b", ".join(value for name, value in scope["headers"] if name == b"if-none-match")
@@ -103,11 +108,26 @@ class Revalidation:
             await send({"type": "http.response.body", "body": b""})
             return
 
+        takes_gzip = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
+        key = (version, scope["path"], scope["query_string"], takes_gzip)
+        kept = self._kept.find(key)
+        if kept is not None:
+            for message in kept:
+                await send(dict(message))
+            return
+        sent: list[dict[str, Any]] = []
+
         async def send_tagged(message: Any) -> None:
             if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
-                kept = [pair for pair in message["headers"] if pair[0] not in (b"vary", b"cache-control")]
+                others = [pair for pair in message["headers"] if pair[0] not in (b"vary", b"cache-control")]
                 if (b"cache-control", b"no-store") not in message["headers"]:
-                    message["headers"] = [*kept, *headers]
+                    message["headers"] = [*others, *headers]
+                    sent.append(dict(message))
+            elif sent:
+                sent.append(dict(message))
+                # A build that came meanwhile may have answered, so its answer is not kept as the older one's.
+                if not message.get("more_body", False) and self._results.version == version:
+                    self._kept.keep(key, sent)
             await send(message)
 
         # FastAPI answers HEAD only where it is asked to; the listener leaves the body out.

@@ -9,11 +9,13 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import duckdb
+from fastapi import Response
 
 from analysis.database import open_database
 from analysis.errors import DatabaseError
@@ -44,6 +46,7 @@ class Reader:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, build: "_Build") -> None:
         self.cursor = cursor
+        self.lacked_dataset = False
         self._build = build
 
     @property
@@ -65,6 +68,7 @@ class Reader:
             with raw_files_locked(self.cursor):
                 return self.rows(query, *values, **named)
         except duckdb.IOException:
+            self.lacked_dataset = True
             return None
 
     def columns(self, relation: str) -> list[str]:
@@ -145,10 +149,13 @@ class Results:
 
     @property
     def version(self) -> str:
-        """Return a short text that differs after each build and for each version of this software."""
-        stamp = _stamp(self.database)
-        software = metadata.version("pool-measurement")
-        return hashlib.sha256(f"{software} {stamp}".encode()).hexdigest()[:16]
+        """Return a short text that differs after each build and for each version of this software.
+
+        It names the build that answers a question now: the one that is open where the file is gone.
+        """
+        build = self._build
+        stamp = _stamp(self.database) or (build and build.stamp)
+        return hashlib.sha256(f"{_software()} {stamp}".encode()).hexdigest()[:16]
 
     def close(self) -> None:
         """Close the database; running questions are stopped."""
@@ -164,7 +171,11 @@ class Results:
             deadline.daemon = True
             deadline.start()
             try:
-                return question(Reader(cursor, build))
+                reader = Reader(cursor, build)
+                answer = question(reader)
+                if reader.lacked_dataset and isinstance(answer, Response):
+                    answer.headers["cache-control"] = "no-store"  # the dataset may be there again
+                return answer
             finally:
                 deadline.cancel()
                 deadline.join()  # so that it cannot interrupt a closed cursor
@@ -198,6 +209,11 @@ class Results:
             self._build = None  # stays so if the new file cannot be read, until it can
         self._build = _opened(self.database)
         return self._build
+
+
+@cache
+def _software() -> str:
+    return metadata.version("pool-measurement")
 
 
 def _opened(database: Path) -> _Build:

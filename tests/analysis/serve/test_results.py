@@ -102,3 +102,16 @@ def test_a_database_that_is_gone_is_named(served_database: Path, tmp_path: Path)
     database.with_suffix(".good").replace(database)
     assert results.read(built_at)
     results.close()
+
+
+def test_the_version_is_that_of_the_build_that_answers(served_database: Path, tmp_path: Path) -> None:
+    """While the file is away the open build answers, so the version stays."""
+    database = copied(served_database, tmp_path)
+    results = Results(database)
+    version = results.version
+    away = database.rename(tmp_path / "away.duckdb")
+    assert (results.read(built_at) != "", results.version) == (True, version)
+    away.rename(database)
+    rebuilt(database, "a later moment")
+    assert results.version != version
+    results.close()

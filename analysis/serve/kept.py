@@ -1,0 +1,45 @@
+"""Keeps the answers of a build, so that many clients who ask for the same are answered at once."""
+
+import threading
+from collections import OrderedDict
+from typing import Any, Final
+
+MAX_BYTES: Final = 32 << 20  # of all answers
+MAX_ANSWER_BYTES: Final = 1 << 20
+ENTRY_BYTES: Final = 32 << 10  # more than the longest address and all headers
+Key = tuple[object, ...]
+Messages = list[dict[str, Any]]
+
+
+class KeptAnswers:
+    """Holds whole answers as ASGI messages; the one that was not asked for the longest goes first."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[Key, Messages] = OrderedDict()
+        self._n_bytes = 0
+
+    def find(self, key: Key) -> Messages | None:
+        """Return the messages of an answer, or None."""
+        with self._lock:
+            found = self._answers.get(key)
+            if found is not None:
+                self._answers.move_to_end(key)
+            return found
+
+    def keep(self, key: Key, messages: Messages) -> None:
+        """Keep an answer; make room by forgetting others. A large one is not kept."""
+        size = _size(messages)
+        if size > min(MAX_ANSWER_BYTES, self._max_bytes):
+            return
+        with self._lock:
+            before = self._answers.pop(key, None)
+            self._n_bytes += size - (0 if before is None else _size(before))
+            self._answers[key] = messages
+            while self._n_bytes > self._max_bytes:
+                self._n_bytes -= _size(self._answers.popitem(last=False)[1])
+
+
+def _size(messages: Messages) -> int:
+    return ENTRY_BYTES + sum(len(message.get("body", b"")) for message in messages)

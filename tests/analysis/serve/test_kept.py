@@ -1,0 +1,138 @@
+"""Answers that are kept in memory: given again to those who may ask, and never past their build."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.serve.address import bound
+from analysis.serve.app import Revalidation, application
+from analysis.serve.kept import ENTRY_BYTES, KeptAnswers
+from analysis.serve.listener import BoundedServer
+from analysis.serve.results import Results
+from tests.analysis.serve.conftest import Site, copied
+from tests.analysis.serve.test_api import shown
+from tests.analysis.serve.test_results import rebuilt
+
+LATER: Final = "2030-01-01T00:00:00+00:00"
+TOKEN: Final = "a word of the test"  # noqa: S105 - opens nothing
+
+
+@contextmanager
+def serving(database: Path, *, token: str = "") -> Iterator[Site]:
+    """Serve a database on a port of its own."""
+    results = Results(database)
+    server = BoundedServer(
+        application(results, token=token), bound("127.0.0.1:0", allow_remote=False, token=token)
+    )
+    server.start()
+    yield Site(server)
+    server.close()
+    results.close()
+
+
+def test_kept_answers_have_a_bound_and_forget_the_oldest() -> None:
+    """What was asked for again stays, a large answer is not kept, and the bytes stay below the limit."""
+    kept = KeptAnswers(max_bytes=250 + 2 * ENTRY_BYTES)
+    answers = {name: [{"type": "http.response.body", "body": name.encode() * 100}] for name in "abc"}
+    kept.keep(("a",), answers["a"])
+    kept.keep(("b",), answers["b"])
+    assert kept.find(("a",)) == answers["a"]
+    kept.keep(("c",), answers["c"])
+    kept.keep(("d",), [{"type": "http.response.body", "body": bytes(251 + 2 * ENTRY_BYTES)}])
+
+    assert [name for name in "abcd" if kept.find((name,))] == ["a", "c"]
+
+
+def test_an_answer_is_given_again_until_the_next_build(served_database: Path, tmp_path: Path) -> None:
+    """The second answer is the first, as large and as compressed; a new build is answered anew."""
+    database = copied(served_database, tmp_path)
+    with serving(database) as site:
+        first, second = (site.get("/api/v1/build") for _ in range(2))
+        plain = site.get("/api/v1/build", Accept_Encoding="identity")
+        same = site.get("/api/v1/build", If_None_Match=first.headers["etag"])
+        rebuilt(database, LATER)
+        third = site.get("/api/v1/build", If_None_Match=first.headers["etag"])
+
+    assert first.content == second.content
+    assert dict(first.headers) | {"date": ""} == dict(second.headers) | {"date": ""}
+    assert (plain.content, plain.headers.get("content-encoding")) == (first.content, None)
+    assert (same.status_code, same.content) == (304, b"")
+    assert third.json()["built_at"] == LATER
+
+
+def test_a_kept_answer_is_refused_like_any_other(served_database: Path, tmp_path: Path) -> None:
+    """Without the token, under a strange host name or from another origin nobody gets what is kept."""
+    with serving(copied(served_database, tmp_path), token=TOKEN) as site:
+        allowed = {"Authorization": f"Bearer {TOKEN}"}
+        assert [site.get("/pools.csv", **allowed).status_code for _ in range(2)] == [200, 200]
+        refused = (
+            site.get("/pools.csv"),
+            site.get("/pools.csv", Host="attacker.example", **allowed),
+            site.get("/pools.csv", Origin="http://attacker.example", **allowed),
+        )
+
+    assert [answer.status_code for answer in refused] == [401, 421, 403]
+    assert not any(b"pool_name" in answer.content for answer in refused)
+
+
+def test_an_error_is_not_kept(served_database: Path, tmp_path: Path) -> None:
+    """A database that cannot be read for a moment is asked again."""
+    database = copied(served_database, tmp_path)
+    good = database.read_bytes()
+    with serving(database) as site:
+        database.with_suffix(".bad").write_text("no database")
+        database.with_suffix(".bad").replace(database)
+        assert [site.get("/pools").status_code for _ in range(2)] == [503, 503]
+        database.with_suffix(".good").write_bytes(good)
+        database.with_suffix(".good").replace(database)
+        assert site.get("/pools").status_code == 200
+
+
+def test_an_answer_without_its_dataset_is_not_kept(served_database: Path, tmp_path: Path) -> None:
+    """The list of differences is there again when the dataset is."""
+    dataset = served_database.parent / "dataset"
+    with serving(copied(served_database, tmp_path)) as site:
+        path = f"/api/v1/blocks/{shown('b2')}"
+        away = dataset.rename(tmp_path / "away")
+        try:
+            without = site.get(path)
+        finally:
+            away.rename(dataset)
+        with_it = site.get(path)
+
+    assert (without.headers["cache-control"], with_it.headers["cache-control"]) == ("no-store", "no-cache")
+    assert without.json()["data"]["differences"] is None
+    assert with_it.json()["data"]["differences"] is not None
+
+
+def test_an_answer_that_a_newer_build_gave_is_not_kept_as_the_older_one(
+    served_database: Path, tmp_path: Path
+) -> None:
+    """A build that comes between the request and its answer leaves nothing under the old version."""
+    database = copied(served_database, tmp_path)
+    results = Results(database)
+    n_answers = 0
+
+    async def answered(_scope: Any, _receive: Any, send: Any) -> None:
+        nonlocal n_answers
+        n_answers += 1
+        if n_answers == 1:
+            rebuilt(database, LATER)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": str(n_answers).encode()})
+
+    async def asked() -> bytes:
+        messages: list[Any] = []
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        scope = {"path": "/", "query_string": b"", "headers": [], "method": "GET"}
+        await app(scope, None, send)  # type: ignore[arg-type]
+        return bytes(messages[-1]["body"])
+
+    app = Revalidation(answered, results)
+    assert [asyncio.run(asked()) for _ in range(3)] == [b"1", b"2", b"2"]
+    results.close()
