@@ -20,7 +20,9 @@ class _Interrupt(BaseException):
 
 
 class _CtrlC:
-    """Raises _Interrupt in the main thread at the first Ctrl-C, and ends the process at once at the second.
+    """Stops running queries at the first Ctrl-C and raises _Interrupt.
+
+    The second Ctrl-C ends the process at once.
 
     Python calls a signal handler only between two of its own steps, so a long query would delay it. But it
     writes the signal to a pipe at once. A thread waits there and stops the query.
@@ -63,7 +65,7 @@ class _CtrlC:
 
 
 def _refuse_little_memory() -> None:
-    """End the program with one line when its address space is so small that the libraries would crash."""
+    """End the program with a message if its limit of address space is so low that libraries would crash."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
         sys.exit(

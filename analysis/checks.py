@@ -24,7 +24,10 @@ GRAIN_CHECK: Final = "_grain"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Tells how many rows broke the rule of one check, or in `missing` what the dataset lacks for it."""
+    """Holds the result of one check: how many rows broke its rule.
+
+    If the check could not run, `missing` says which data the dataset lacks for the check.
+    """
 
     name: str
     severity: Severity
@@ -34,7 +37,11 @@ class CheckResult:
 
     @property
     def outcome(self) -> Outcome:
-        """Return what came of the check; `warned` where rows broke a rule of severity `warn`."""
+        """Return `passed`, `failed`, `warned` or `not applicable`.
+
+        A check of severity `warn` is `warned` where rows broke its rule. `not applicable` means that the data
+        for the check are missing.
+        """
         if self.missing is not None:
             return "not applicable"
         if not self.n_offending:
@@ -43,7 +50,7 @@ class CheckResult:
 
     @property
     def row(self) -> tuple[str, Outcome, int, str | None]:
-        """Return name, outcome, number of offending rows, and the reason of any outcome but `passed`."""
+        """Return the check as a row: name, outcome, number of offending rows, reason (None if passed)."""
         return (
             self.name,
             self.outcome,
@@ -53,15 +60,16 @@ class CheckResult:
 
     @property
     def is_failure(self) -> bool:
-        """Tell whether the results must not be used: the severity is `fail`, and rows broke the rule."""
+        """Return whether the results must not be used: the severity is `fail`, and rows broke the rule."""
         return self.severity == "fail" and self.n_offending > 0
 
 
 @dataclass(frozen=True)
 class EarlierChecks:
-    """Knows what came of earlier checks, so that a check which reads the same is not run again.
+    """Keeps the results of earlier checks, so that a check whose inputs did not change is not run again.
 
-    `known` has for each check a hash of what it read, the number of offending rows, and what was missing.
+    `known` maps the name of a check to a list: a hash of what it read, the number of offending rows, and what
+    was missing.
     """
 
     fingerprints: Fingerprints
@@ -71,9 +79,10 @@ class EarlierChecks:
 def run_checks(
     connection: duckdb.DuckDBPyConnection, catalog: Catalog, earlier: EarlierChecks | None = None
 ) -> tuple[CheckResult, ...]:
-    """Run every check of the catalog and a check of each grain; store the results and return them.
+    """Run every check of the catalog, and one per model that its grain is unique.
 
-    With `earlier`, checks whose result is known are not run, and what is known is brought up to date.
+    Store and return the results. With `earlier`, a check whose inputs did not change is not run: its earlier
+    result is used. The results of this run are then written into `earlier`.
     """
     checks = tuple(_checks(catalog))
     if earlier is None:
@@ -107,14 +116,20 @@ def read_results(connection: duckdb.DuckDBPyConnection) -> tuple[CheckResult, ..
 
 
 def counted(results: Iterable[CheckResult]) -> str:
-    """Say in one line how many checks had each outcome; an outcome that none had is left out."""
+    """Return one line that says how many checks had each outcome.
+
+    An outcome that no check had is left out.
+    """
     outcomes = Counter(result.outcome for result in results)
     parts = [f"{outcomes[outcome]} {outcome}" for outcome in get_args(Outcome) if outcomes[outcome]]
     return f"{outcomes.total()} checks: {', '.join(parts)}"
 
 
 def why_not_applicable(results: Iterable[CheckResult]) -> list[str]:
-    """Say in one line per reason which checks are not applicable; grains of empty relations share one."""
+    """Return one line per missing thing: which checks could not run because the dataset lacks it.
+
+    The checks that the grain of an empty relation is unique share one line.
+    """
     names: dict[str, list[str]] = defaultdict(list)
     n_empty = 0
     for result in results:
@@ -127,13 +142,16 @@ def why_not_applicable(results: Iterable[CheckResult]) -> list[str]:
 
 
 def duplicates(model: Model) -> str:
-    """Write a query that finds the keys which more than one row of a model has."""
+    """Return the SQL of a query for the keys (values of the grain) that more than one row of a model has."""
     keys = ", ".join(model.grain)
     return f"SELECT {keys} FROM {model.name} GROUP BY ALL HAVING count(*) > 1"  # noqa: S608 - names from our own heads
 
 
 class _Check(NamedTuple):
-    """Holds a check before it runs: what it needs (relation or column, to what is missing), and its query."""
+    """Holds one check that is to be run: its query, and what the query needs.
+
+    `needs` maps a relation or column that must have rows or values to a text that says what is missing.
+    """
 
     name: str
     severity: Severity
@@ -143,7 +161,7 @@ class _Check(NamedTuple):
     reads: frozenset[str]
 
     def result(self, n_offending: int, missing: str | None) -> CheckResult:
-        """Return the result of this check."""
+        """Return the CheckResult of this check, given the number of offending rows and what was missing."""
         return CheckResult(
             name=self.name,
             severity=self.severity,
@@ -154,7 +172,7 @@ class _Check(NamedTuple):
 
 
 def _checks(catalog: Catalog) -> Iterator[_Check]:
-    """Yield every check: those of SQL files, then one per grain."""
+    """Yield every check to run: those of the SQL files, then one per model that its grain is unique."""
     for check in catalog.layer("checks"):
         yield _Check(
             check.name, check.severity or "fail", check.summary, check.needs, check.sql, check.references
@@ -176,7 +194,7 @@ def _checks(catalog: Catalog) -> Iterator[_Check]:
 def _run_if_changed(
     connection: duckdb.DuckDBPyConnection, check: _Check, earlier: EarlierChecks
 ) -> CheckResult:
-    """Return what is known of a check; run the check if it reads something else than before."""
+    """Return the earlier result of a check, or that of a new run if something that it reads has changed."""
     inputs = digest(earlier.fingerprints.of_query(check.sql, check.reads) | dict(check.needs))
     known = earlier.known.get(check.name)
     if known is not None and known[0] == inputs:
@@ -187,13 +205,13 @@ def _run_if_changed(
 
 
 def _run(connection: duckdb.DuckDBPyConnection, check: _Check) -> CheckResult:
-    """Run one check, unless the dataset lacks what the check needs."""
+    """Run one check and return its result; the check is not run if the dataset lacks what its query needs."""
     missing = next((reason for need, reason in check.needs.items() if not _has(connection, need)), None)
     return check.result(0 if missing else _count(connection, check.sql), missing)
 
 
 def _has(connection: duckdb.DuckDBPyConnection, need: str) -> bool:
-    """Tell whether a relation has a row, or a column ("relation.column") a value."""
+    """Return whether a relation has a row, or whether a column, as "relation.column", has a value."""
     relation, _, column = need.partition(".")
     condition = f"WHERE {column} IS NOT NULL" if column else ""
     return bool(connection.execute(f"SELECT 1 FROM {relation} {condition} LIMIT 1").fetchall())  # noqa: S608 - our own heads

@@ -74,7 +74,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _relations(begun: str) -> list[str]:
-    """Return the names of relations that begin so, for the completion of a shell."""
+    """Return the names of the relations that start with the given text, for completion in a shell."""
     return [name for name in relation_names() if name.startswith(begun)]
 
 
@@ -422,7 +422,7 @@ def sql_for(
 def _write(
     columns: Sequence[str], rows: "Iterable[Row]", format_: Format, folding: str | None = None
 ) -> None:
-    """Write rows to standard output in the chosen format; a table may wrap the column named `folding`."""
+    """Write rows to standard output as a table, CSV or JSON; a table may wrap the column named `folding`."""
     from analysis import row_output
 
     if format_ is Format.CSV:
@@ -449,13 +449,13 @@ def _progress() -> Iterator["engine.Progress"]:
 
 
 def _told(step: "engine.Step") -> str:
-    """Say in one line what a build makes now, and how long the rest took when it was last made."""
+    """Return one line for a terminal: what a build makes now, and about how many seconds are left."""
     left = "" if step.left_s is None else f", about {step.left_s:.0f} s left"
     return f"building {step.name} ({step.number} of {step.n_steps}{left})"
 
 
 def _print_build(result: "engine.BuildResult") -> None:
-    """Print what a build made, and what came of its checks."""
+    """Print what a build made, how long it took, with which rules, and the outcomes of its checks."""
     from analysis import checks
 
     _print_checks(result.checks)

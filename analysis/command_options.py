@@ -23,7 +23,7 @@ MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|MB)", re.IGNORECASE)
 
 
 def memory_gb(text: str | None) -> float | None:
-    """Read a size such as `2GB` or `500MB` as a number of GB; None stays None.
+    """Convert a size such as `2GB` or `500MB` to a number of GB (10^9 bytes) and return it; None stays None.
 
     Raises typer.BadParameter for another text.
     """
@@ -36,7 +36,7 @@ def memory_gb(text: str | None) -> float | None:
 
 
 def chosen_database(argument: Path | None, option: Path | None) -> Path:
-    """Return the file of the database: what was given, or else the default.
+    """Return the path of the database: the positional argument or the option, else the default path.
 
     Raises typer.BadParameter when both are given and differ.
     """

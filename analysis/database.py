@@ -41,10 +41,10 @@ def connect(
     temp_gb: float | None = None,
     threads: int | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open DuckDB in UTC with the functions of analysis.stats, and close the connection at the end.
+    """Open DuckDB in UTC with the functions of analysis.stats, yield the connection, and close it at the end.
 
     No extension is downloaded or loaded on demand. `memory_gb` limits the memory of DuckDB, and `temp_gb` its
-    temporary files, which lie beside the database.
+    temporary files, which lie beside the database; both in units of 10^9 bytes.
     """
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,
@@ -81,10 +81,11 @@ def interrupt_queries() -> None:
 def open_database(
     database: Path, *, memory_gb: float | None = None, threads: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the result of a build for reading, confined to the database and the dataset it was built from.
+    """Open the database that a build made, read-only; yield the connection.
 
-    `memory_gb` limits the memory of DuckDB, and `threads` its threads. Raises DatabaseError where the file
-    does not exist or cannot be read.
+    The connection can read no file outside the database, its folder of parts, and the dataset that it was
+    built from. `memory_gb` limits the memory of DuckDB, and `threads` its threads. Raises DatabaseError where
+    the file does not exist or cannot be read.
     """
     if not database.is_file():
         raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
@@ -103,7 +104,7 @@ def open_database(
 
 
 def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
-    """Find the dataset that a database was built from; None where the dataset is gone or not recorded."""
+    """Return the dataset that a database was built from; None if that folder is gone or was not recorded."""
     facts = _facts(connection, "FROM build_log UNION ALL SELECT key, value FROM run_manifest")
     root, chain = facts.get("dataset"), facts.get("chain")
     if root is None or chain not in CHAINS or not Path(root, DATASET_MARKER).is_file():
@@ -112,23 +113,26 @@ def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
 
 
 def named_parts(connection: duckdb.DuckDBPyConnection) -> Path | None:
-    """Find the folder with the parts of large marts that a database names; None where it is gone."""
+    """Return the folder of Parquet parts of large marts that a database names.
+
+    None if that folder is gone.
+    """
     folder = _facts(connection, "FROM build_log").get("parts")
     return Path(folder) if folder is not None and is_parts_folder(Path(folder)) else None
 
 
 def confined_to(folders: Iterable[Path]) -> str:
-    """Return the value of DuckDB's setting allowed_directories that allows these folders.
+    """Return the value of DuckDB's setting allowed_directories that permits access to these folders.
 
-    Views name their files by a pattern in which special characters are escaped, so each folder is allowed in
-    that form as well.
+    A DuckDB view names its files by a pattern in which special characters are escaped, so each folder is
+    listed in its escaped form as well.
     """
     names = [name for folder in folders for name in (str(folder), glob.escape(str(folder)))]
     return "[{}]".format(", ".join("'{}'".format(name.replace("'", "''")) for name in names))
 
 
 def _facts(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
-    """Return the keys and values of a query; nothing where a relation is missing."""
+    """Return the rows of a query for key and value as a dict, empty if the database lacks the relation."""
     try:
         return dict(connection.execute(query).fetchall())
     except duckdb.CatalogException:
@@ -163,9 +167,9 @@ def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRel
 
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> bool:
-    """Tell whether a statement only reads.
+    """Return whether a SQL statement only reads and changes nothing.
 
-    For EXPLAIN the explained statement decides, as ANALYZE runs it.
+    For EXPLAIN the statement after it decides, because EXPLAIN ANALYZE runs that statement.
     """
     if statement.type is duckdb.StatementType.SELECT:
         return True
@@ -179,7 +183,7 @@ def _only_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Stateme
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, dataset: Dataset | None, parts: Path | None) -> None:
-    """Forbid all files outside a dataset and a folder of parts, all extensions, and changes of settings."""
+    """Forbid a connection files outside a dataset and a folder of parts, extensions, and new settings."""
     folders = (None if dataset is None else dataset.folder, parts)
     allowed = confined_to(folder for folder in folders if folder is not None)
     connection.execute(f"SET allowed_directories = {allowed}")

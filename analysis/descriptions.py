@@ -21,7 +21,10 @@ COLUMNS: Final = ("relation", "column", "type", "meaning", "in_grain")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Says what one relation is: layer, summary, method, grain, parameters, columns, what it reads."""
+    """Holds all that is written about one relation: summary, method, grain, parameters, columns.
+
+    `reads` names the relations that its query reads.
+    """
 
     name: str
     layer: str
@@ -39,7 +42,7 @@ class Description:
 
     @property
     def text(self) -> str:
-        """Return everything but the columns as paragraphs."""
+        """Return all that is written about the relation, except its columns, as one text of paragraphs."""
         facts = {"grain": self.grain, "reads": self.reads}
         lines = [f"{word}: {', '.join(names)}" for word, names in facts.items() if names]
         lines += [
@@ -51,7 +54,10 @@ class Description:
 
 
 def describe(name: str) -> Description:
-    """Describe a mart, staging view, check or raw table. Raises UnknownRelationError for another name."""
+    """Return the Description of a mart, staging view, check or raw table.
+
+    UnknownRelationError for another name.
+    """
     models = {model.name: model for model in read_models()}
     model = models.get(name)
     if model is None:
@@ -73,7 +79,7 @@ def describe(name: str) -> Description:
 
 
 def write_comments(connection: "duckdb.DuckDBPyConnection", catalog: Catalog) -> None:
-    """Store the words for raw tables, staging, marts and their columns as comments in the database."""
+    """Store the descriptions of raw tables, views, marts and columns as comments in the database."""
     from collector.dataset.schema import TABLES  # noqa: PLC0415 - as above
 
     kinds = connection.execute("SELECT table_name, table_type FROM information_schema.tables").fetchall()
@@ -90,7 +96,7 @@ def write_comments(connection: "duckdb.DuckDBPyConnection", catalog: Catalog) ->
 
 
 def _statements(kind: str, relation: Description) -> Iterator[str]:
-    """Yield the statements that comment a view or table and its columns."""
+    """Yield the SQL statements that store the comment of one view or table, and those of its columns."""
     words = " ".join(f"{relation.summary} {relation.method or ''}".split())
     yield f"COMMENT ON {kind} {relation.name} IS {_quoted(words)}"
     for column in relation.columns:
@@ -102,7 +108,7 @@ def _quoted(text: str) -> str:
 
 
 def _of_table(table: "Table") -> Description:
-    """Describe a raw table of the dataset."""
+    """Return the Description of a raw table of the dataset, made from the table's contract."""
     from collector.dataset.query import contract_types  # noqa: PLC0415 - loads DuckDB
 
     types = contract_types(table)

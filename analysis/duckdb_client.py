@@ -18,7 +18,7 @@ CONFINE: Final = "SET TimeZone = 'UTC'; SET allowed_directories = {}; SET enable
 
 
 def open_shell(database: Path) -> bool:
-    """Open the client on a database for reading and wait until it ends.
+    """Open the `duckdb` client on a database, read-only, and wait until the client ends; return True.
 
     Returns False where no client is on PATH.
 
@@ -41,7 +41,7 @@ def open_shell(database: Path) -> bool:
 
 
 def how_to(database: Path) -> str:
-    """Return a text that says how to get a client, how to use it, and which command works without it."""
+    """Return a text on how to install the `duckdb` client, how to use it, and what works without it."""
     return f"""\
 There is no `{CLIENT}` client on PATH. Version {CLIENT_VERSION} or newer reads the database:
 

@@ -13,7 +13,7 @@ class RulesError(AnalysisError):
 
 
 class AddressError(RulesError):
-    """Means that a text in a rule file is not a Bitcoin address, although its key is `address`."""
+    """Means that the value of the key `address` in a pool rule is not a Bitcoin address."""
 
 
 class ReportError(AnalysisError):
@@ -41,7 +41,7 @@ class ReleaseError(AnalysisError):
 
 
 class MomentError(DatabaseError):
-    """Means that no mempool can be replayed: the text is no time, or no node of this name was watched."""
+    """Means that no mempool can be replayed: the text is no time, or no such node was watched."""
 
 
 class UnknownRelationError(DatabaseError):
@@ -49,8 +49,8 @@ class UnknownRelationError(DatabaseError):
 
 
 class ServeError(AnalysisError):
-    """Means that the page cannot be served: its address is taken, or open by mistake."""
+    """Means that the web page cannot be served: its address is in use, or open to all by mistake."""
 
 
 class WarehouseError(AnalysisError):
-    """Means that another engine is missing, or that models cannot be written or run there."""
+    """Means that another SQL engine (Spark) is missing, or that models cannot be written or run there."""

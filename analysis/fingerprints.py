@@ -30,20 +30,26 @@ WORD: Final = re.compile(r"\w+")
 
 @dataclass
 class Fingerprints:
-    """Works out the inputs of each model; `contents` has the content of each relation that is known."""
+    """Computes for each model of a catalog a hash of every input that can change its rows.
+
+    `contents` maps each raw table and each model that was already made to a hash of its content.
+    """
 
     catalog: Catalog
     contents: dict[str, str] = field(default_factory=dict)
 
     def of_model(self, model: Model) -> dict[str, str]:
-        """Return the inputs of a model; what it reads must be in `contents`."""
+        """Map each input of a model (its head, its query, a relation that it reads, …) to a hash.
+
+        Every relation that the model reads must be in `contents`.
+        """
         query = model.sql if model.is_view else model.ordered_sql
         types = {column.name: column.type for column in model.columns}
         parameters = {name: parameter.value for name, parameter in model.parameters.items()}
         return {"its head": digest([types, parameters])} | self.of_query(query, model.references)
 
     def of_query(self, query: str, reads: Iterable[str]) -> dict[str, str]:
-        """Return the inputs of a query that reads these relations."""
+        """Map each input of a query to a hash: its text, macros, functions, versions, relations read."""
         macros = self._macros_in(query)
         words = set(WORD.findall(" ".join([query, *macros.values()])))
         uses_functions = any(function.name in words for function in FUNCTIONS)
@@ -56,7 +62,7 @@ class Fingerprints:
         }
 
     def _macros_in(self, query: str) -> dict[str, str]:
-        """Return the macros that a query uses, also by other macros: each name with its text."""
+        """Map the name of each SQL macro that a query uses, directly or by another macro, to its text."""
         found: dict[str, str] = {}
         texts = [query]
         while texts:
@@ -67,18 +73,21 @@ class Fingerprints:
 
     @cached_property
     def _macros(self) -> Mapping[str, str]:
-        """Map the name of each macro to its text, which reaches to the next macro."""
+        """Map the name of each SQL macro to its text, which ends where the next macro starts."""
         _, *pieces = MACRO.split(self.catalog.macros)
         return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
 
 def is_known(inputs: Mapping[str, str]) -> bool:
-    """Tell whether the content of everything that is read is known."""
+    """Return whether all inputs are known: no relation that is read has the content UNKNOWN.
+
+    `inputs` maps each input of a model to a hash.
+    """
     return all(value != UNKNOWN for key, value in inputs.items() if key.startswith(READS))
 
 
 def table_content(table: pa.Table) -> str:
-    """Return the content of an Arrow table: a hash of its schema and rows in their order."""
+    """Return the SHA-256, in hex, of an Arrow table: of its schema and of its rows in their order."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -87,12 +96,12 @@ def table_content(table: pa.Table) -> str:
 
 @cache
 def versions_hash() -> str:
-    """Return a hash of the versions of Python and of the libraries that compute."""
+    """Return a hash of the version of Python and of those of the libraries that compute results."""
     return digest([platform.python_version(), *(metadata.version(name) for name in LIBRARIES)])
 
 
 @cache
 def package_hash(package: str) -> str:
-    """Return a hash of the Python sources of one package."""
+    """Return a hash of the names and contents of the Python files of one package, without its subpackages."""
     files = (path for path in resources.files(package).iterdir() if path.name.endswith(".py"))
     return digest({path.name: path.read_text(encoding="utf-8") for path in files})

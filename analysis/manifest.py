@@ -32,9 +32,10 @@ GIT_TIMEOUT_S: Final = 10.0
 
 
 def build_facts(dataset: Dataset, contents: Mapping[str, Content], rules_hash: str) -> pa.Table:
-    """Return a table of keys and values with everything that the results of a build depend on.
+    """Return an Arrow table of keys and values with everything that the results of a build depend on.
 
-    `contents` has the content of each raw table.
+    They are versions, hashes of sources, dataset and rules, and the heights. `contents` has the number of
+    rows and the sum of the hashes of the rows of each raw table.
     """
     return _pairs(
         {
@@ -51,7 +52,7 @@ def build_facts(dataset: Dataset, contents: Mapping[str, Content], rules_hash: s
 
 
 def build_log(dataset: Dataset, folder: Path) -> pa.Table:
-    """Return a table of what differs between equal builds: the folders of dataset and parts, and the time."""
+    """Return an Arrow table of keys and values that differ between equal builds: the folders and the time."""
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return _pairs({"dataset": str(dataset.root), "built_at": now, "parts": str(folder)})
 
@@ -87,9 +88,10 @@ def sources_hash() -> str:
 
 @cache
 def commit() -> str:
-    """Return the commit of our sources, with `-dirty` where a file differs; else a text that says why not.
+    """Return the git commit of our sources, with `-dirty` where a file differs.
 
-    pip writes down the commit of a package that it installed from a repository; git names that of a checkout.
+    NO_COMMIT where none is known. pip writes down the commit of a package that it installed from a
+    repository; git names that of a checkout.
     """
     written = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     installed = json.loads(written).get("vcs_info", {}).get("commit_id") if written else None

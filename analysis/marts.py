@@ -45,7 +45,7 @@ class OpenMarts:
         return ask(self._connection, query)
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the connection to the database; no relation can be read afterwards."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -62,7 +62,7 @@ def open_marts(
     rules: str | Path | None = None,
     chain: str | None = None,
 ) -> OpenMarts:
-    """Bring every mart of a dataset up to date and open the database for reading.
+    """Build the marts of a dataset that are not up to date, and return the database opened for reading.
 
     `rules` is a folder of pool rules; without it the project's own rules are used. Raises AnalysisError where
     the dataset, the rules or the database cannot be used. A failed check raises nothing: the table

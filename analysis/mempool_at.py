@@ -165,11 +165,13 @@ STEPS: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mempool:
-    """Holds the mempool of one node as of a moment.
+    """Holds the mempool of one node as of the moment `at`, replayed from recorded entries and removals.
 
-    `verdicts` has a row per node: whether it was watched at that moment, from when to when, or when before
-    and after it. Where the chosen node was not watched, `totals` is None and `bands` and `rows` are empty.
-    `vsize_ahead_vb` of a row is the size of all that pays better. `bands` are counts by chunk feerate.
+    `verdicts` has a row per node: whether the node was watched at that moment, and from when to when; if not,
+    when it was watched last before and first after. `totals` are the number, the vsize (vB) and the fees
+    (sat) of the waiting transactions. `bands` are counts by chunk feerate. `rows` are the transactions
+    listed; `vsize_ahead_vb` of a row is the size of all that pay better. Where the chosen node was not
+    watched, `totals` is None and `bands` and `rows` are empty.
     """
 
     at: dt.datetime
@@ -181,12 +183,15 @@ class Mempool:
 
     @property
     def verdict(self) -> Row:
-        """Return the row of `verdicts` of the chosen node."""
+        """Return the row of `verdicts` for the chosen node: whether the node was watched at that moment."""
         return next(row for row in self.verdicts if row["node"] == self.node)
 
 
 def moment_of(text: str) -> dt.datetime:
-    """Read a moment in ISO 8601; without a zone it is UTC. Raises MomentError for another text."""
+    """Convert a text in ISO 8601 to a datetime in UTC; a text without a zone is read as UTC.
+
+    Raises MomentError for a text that is no time.
+    """
     try:
         given = dt.datetime.fromisoformat(text.strip())
         moment = given.replace(tzinfo=given.tzinfo or dt.UTC).astimezone(dt.UTC)
@@ -205,10 +210,11 @@ def mempool_at(
     limit: int = 100,
     offset: int = 0,
 ) -> Mempool:
-    """Replay the mempool of a node; the best-paying `limit` transactions after `offset` are listed.
+    """Replay the mempool of a node as of the moment `at` and return it as a Mempool.
 
-    Without `at` it is the last moment at which the node was watched; without `node` it is the first that was
-    watched at that moment. Raises MomentError if no node was ever watched, or none of that name.
+    It lists `limit` transactions by falling chunk feerate, after the first `offset`. Without `at` the moment
+    is the last one at which the node was watched; without `node` the first node that was watched at that
+    moment is taken. Raises MomentError if no node was ever watched, or none of that name.
     """
     ends = _rows(
         connection,
@@ -237,10 +243,10 @@ def mempool_at(
 
 
 def steps_around(connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: str) -> Mapping[str, Any]:
-    """Return the moments to which a replay can step: `change_*` and `block_*`, each `before` and `after`.
+    """Map `change_before`, `change_after`, `block_before` and `block_after` to the nearest such moments.
 
-    A change is an entry or a removal. A step to a block is the last microsecond in which its transactions
-    still waited. A moment that does not exist is None.
+    A change is an entry of a transaction or a removal. A step to a block is the last microsecond in which its
+    transactions still waited. A moment that does not exist is None.
     """
     found = _rows(connection, STEPS, node=node, at=at, after=at + MICROSECOND)[0]
     changes = {
@@ -256,7 +262,10 @@ def steps_around(connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: s
 
 
 def said(verdict: Row) -> str:
-    """Say in one sentence whether a node was watched at a moment, or when before and after it."""
+    """Return a sentence: whether a node was watched at a moment.
+
+    If not, when it was before and after that.
+    """
     if verdict["is_observed"]:
         return f"Watched from {written(verdict['from_at'])} to {written(verdict['to_at'])}."
     before, after = verdict["observed_before"], verdict["observed_after"]
@@ -268,12 +277,12 @@ def said(verdict: Row) -> str:
 
 
 def written(at: dt.datetime) -> str:
-    """Write a moment in ISO 8601, in UTC."""
+    """Return a moment as text in ISO 8601 in UTC, which ends in Z."""
     return at.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
 
 
 def summary(mempool: Mempool) -> list[str]:
-    """Return what a terminal shows above the transactions: the verdict of each node, then the totals."""
+    """Return the lines that a terminal shows above the transactions: each node's verdict, then totals."""
     lines = [f"{row['node']}: {said(row)}" for row in mempool.verdicts]
     totals = mempool.totals
     if totals is not None:

@@ -29,8 +29,9 @@ class QueryFacts(NamedTuple):
 
 @cache
 def query_facts(where: str, sql: str) -> QueryFacts:
-    """Return the facts of the one query of a file; `where` names the file in errors.
+    """Return which relations a query reads and whether its rows are ordered.
 
+    `where` names its file in errors. They are kept in a cache on disk, so that each text is parsed once.
     Raises CatalogError where the text is not exactly one SELECT.
     """
     path = _kept_at(sql)
@@ -63,7 +64,7 @@ def _parsed(where: str, sql: str) -> QueryFacts:
 
 
 def _kept_at(sql: str) -> Path | None:
-    """Return the path for the facts of a query; None for a user without a home."""
+    """Return the path of the cache file for a query; None where the user has no home folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     key = hashlib.sha256(f"{FORMAT}\n{_parser()}\n{sql}".encode()).hexdigest()
     try:
@@ -78,7 +79,7 @@ def _parser() -> str:
 
 
 def _kept(path: Path) -> QueryFacts | None:
-    """Read kept facts; None where there are none, or where the file is damaged."""
+    """Read the facts on a query from a cache file; None where the file is missing or damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         reads, is_ordered = kept["reads"], kept["is_ordered"]
@@ -90,7 +91,7 @@ def _kept(path: Path) -> QueryFacts | None:
 
 
 def _keep(path: Path, facts: QueryFacts) -> None:
-    """Write facts by rename, so that no process reads half of them."""
+    """Write the facts on a query to a cache file by rename, so that no process reads half of the file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,10 +27,11 @@ class Content(NamedTuple):
 def raw_contents(
     connection: duckdb.DuckDBPyConnection, dataset: Dataset, known: dict[str, FileFacts]
 ) -> dict[str, Content]:
-    """Return the content of each raw table.
+    """Map each raw table to its Content: the number of its rows and the sum of their hashes.
 
-    `known` has what is known of files, by their path in the dataset. It is brought up to date: new files are
-    read, and files that are gone are left out. Raises duckdb.Error for a file that cannot be read.
+    `known` has the same two facts of each file, by its path in the dataset, so that only new files are read.
+    The function adds new files to `known` and removes files that are gone. Raises duckdb.Error for a file
+    that cannot be read.
     """
     contents, found = {}, {}
     for name, table in TABLES.items():
@@ -67,12 +68,18 @@ def file_stamps(dataset: Dataset) -> list[tuple[str, int, int]]:
 
 
 def contents_of_relations(connection: duckdb.DuckDBPyConnection) -> dict[str, Content]:
-    """Return the content of each raw table, read from the relations of a connection that have their names."""
+    """Map each raw table to its Content (number of rows and sum of their hashes).
+
+    It reads the relations of a connection that have the names of the tables.
+    """
     return {name: content_of(connection, table, name) for name, table in TABLES.items()}
 
 
 def content_of(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> Content:
-    """Return the content of rows of a table; `rows` is a relation, or a query in parentheses."""
+    """Return the number of some rows of a raw table and the sum of their hashes.
+
+    `rows` is the SQL source of the rows: the name of a relation, or a query in parentheses.
+    """
     columns = ", ".join(column.name for column in table.columns)
     query = f"SELECT count(*), coalesce(sum(hash({columns})), 0) FROM {rows}"  # noqa: S608 - names of the contract
     n_rows, total = connection.execute(query).fetchall()[0]

@@ -21,7 +21,7 @@ from collector.dataset.schema import TABLES, Table
 
 
 def open_dataset(root: Path, chain: str | None = None) -> Dataset:
-    """Check that a folder is a dataset with at least one table file, and choose the chain to read.
+    """Check that a folder is a dataset with at least one table file, and return it with the chain to read.
 
     Raises DatasetError for a folder that is missing, empty or no dataset, for another version of the format,
     for a chain that the dataset lacks, and for several chains when `chain` is None.
@@ -52,9 +52,10 @@ def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> Non
 
 @contextmanager
 def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Hold the read lock of a built database's dataset, so that compaction moves none of its files.
+    """Hold the read lock of the dataset that a database was built from while the `with` block runs.
 
-    Marts need no lock: they are tables of the database. Raises DatasetError for a pipe or a broken link.
+    Compaction then moves none of its files. Nothing is locked if that dataset is gone. Marts need no lock:
+    they are tables of the database. Raises DatasetError for a pipe or a broken link.
     """
     dataset = built_from(connection)
     if dataset is None:
@@ -75,7 +76,10 @@ def refuse_strange_paths(dataset: Dataset) -> None:
 
 
 def unreadable_file(dataset: Dataset) -> DatasetError | None:
-    """Return an error for the first file of a dataset that cannot be read; None if all can."""
+    """Return a DatasetError that names the first file of a dataset that cannot be read.
+
+    None if all can be.
+    """
     found = find_unreadable_file(path for table in TABLES.values() for path in dataset.paths(table))
     return None if found is None else DatasetError(str(found))
 
@@ -118,5 +122,5 @@ def _check_types(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table:
 
 
 def _types_of(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
-    """Return the columns of a query's result: each name with DuckDB's name of its type."""
+    """Map each column name of a query's result to DuckDB's name of its type."""
     return {name: type_ for name, type_, *_ in connection.execute(f"DESCRIBE {query}").fetchall()}

@@ -28,12 +28,12 @@ Row = Sequence[Any]
 
 
 def inert(text: str) -> str:
-    """Replace each unprintable character with U+FFFD, because it could act on a terminal."""
+    """Return a text with each unprintable character replaced by U+FFFD, as it could act on a terminal."""
     return "".join(character if character.isprintable() else REPLACEMENT for character in text)
 
 
 def plain(value: Any) -> Any:
-    """Convert a value from DuckDB into one that JSON has: hashes in display order, times in ISO 8601."""
+    """Return a value from DuckDB as one that JSON has: hashes in display order (hex), times in ISO 8601."""
     match value:
         case bytes():
             from collector.dataset.schema import hash_hex  # noqa: PLC0415 - loads pyarrow; a list needs no hash
@@ -69,7 +69,10 @@ def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
-    """Write rows as CSV with a header; no text can act on a terminal or run as a formula in a spreadsheet."""
+    """Write rows to `out` as CSV with a header.
+
+    No text can act on a terminal or be a spreadsheet's formula.
+    """
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(inert_field, columns))
     writer.writerows([inert_field(value) for value in row] for row in rows)

@@ -60,12 +60,12 @@ class RuleDiff:
 
     @property
     def n_changed(self) -> int:
-        """Count the blocks that the two rule sets give to different pools."""
+        """Return the number of blocks that the two rule sets attribute to different pools."""
         return sum(int(str(row[2])) for row in self.changes)
 
 
 def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None = None) -> RuleDiff:
-    """Find the pool of every block of a dataset by two rule sets, and return what differs.
+    """Attribute every block of a dataset by two rule sets; return which blocks move, and which rules differ.
 
     Raises DatasetError for a folder that is no dataset.
     """

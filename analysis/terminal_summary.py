@@ -50,12 +50,12 @@ def print_summary(database: Path, console: Console) -> None:
 
 
 def _wrapped(sentence: str, width: int) -> str:
-    """Break a sentence into indented lines of `width` columns, never between a number and its unit."""
+    """Return a sentence as indented lines of `width` columns, never cut between a number and its unit."""
     return textwrap.fill(sentence, width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
 def _pools(marts: Marts) -> Table:
-    """Make a table with a row per pool: its share, its empty blocks, how closely it follows feerates."""
+    """Return a table with a row per pool: its share, its empty blocks, how closely it follows feerates."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("Pool", no_wrap=True, overflow="ellipsis", max_width=18)
     for heading in ("Blocks", "Share", "95 % interval", "Empty", "Top X", "Outside 2X"):
@@ -74,7 +74,7 @@ def _pools(marts: Marts) -> Table:
 
 
 def _cells(marts: Marts, share: Row, empty: Row | None, feerate: Row | None) -> Sequence[str]:
-    """Return the cells of one pool's line from its rows of three marts; a dash where a row is None."""
+    """Return the texts of one pool's line from its rows of three marts; a dash where a row is None."""
     return (
         marts.name(share["pool"]),
         count(share["block_count"]),

@@ -35,7 +35,7 @@ CANDIDATES = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """Names a rule that matched a coinbase, and the place where it matched.
+    """Holds one pool rule that matched a coinbase, the pool that it names, and the place where it matched.
 
     `position` is the byte offset of a tag in the coinbase script, or the index of a paid output.
     `tag_length_bytes` is None for a payout; `value_sat` is the amount of the output, None for a tag.
@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """Holds all candidates of one coinbase, the best first, and the hash of the rule set that found them."""
+    """Holds the verdict on one coinbase: every rule that matched, the best first, and the rule set's hash."""
 
     candidates: tuple[Candidate, ...]
     rules_hash: str
@@ -80,17 +80,22 @@ class Attribution:
 def attribute(
     rules: RuleSet, *, height: int, coinbase_script: bytes, outputs: Sequence[tuple[int, bytes]]
 ) -> Attribution:
-    """Find the pool of one coinbase; outputs are (value_sat, script) in the order of the transaction."""
+    """Match one coinbase with all pool rules and return all that match, the best first, as an Attribution.
+
+    `outputs` are (value_sat, script) in the order of the transaction. The first candidate decides the pool;
+    if no rule matches, there is no candidate and the pool is unknown.
+    """
     candidates = _candidates(rules, height, coinbase_script, outputs)
     return Attribution(candidates=tuple(candidates), rules_hash=rules.hash)
 
 
 def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:
-    """Match the coinbases of many blocks; return a table with one row per candidate, in the order of blocks.
+    """Match the coinbases of many blocks.
 
-    The best candidate of a block has rank 1. A block that no rule matches has no row. `blocks` has the
-    columns block_hash binary, height int32, coinbase_script binary and coinbase_outputs list<struct<value_sat
-    int64, script binary>>; the result has those of CANDIDATES.
+    Return a table with a row per block and matching rule, in block order. The best match of a block has rank
+    1. A block that no rule matches has no row. `blocks` has the columns block_hash binary, height int32,
+    coinbase_script binary and coinbase_outputs list<struct<value_sat int64, script binary>>; the result has
+    those of CANDIDATES.
     """
     batches = (
         _match_batch(rules, batch)
@@ -102,7 +107,11 @@ def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:
 
 
 def _match_batch(rules: RuleSet, blocks: pa.RecordBatch) -> pa.RecordBatch:
-    """Match the coinbases of one batch of blocks; the result has the columns of CANDIDATES."""
+    """Match the coinbases of one Arrow batch of blocks.
+
+    Return a batch with a row per block and matching rule. It has the columns of CANDIDATES: the block, the
+    rank (1 is the best match), the rule and where it matched.
+    """
     columns: dict[str, list[object]] = {name: [] for name in CANDIDATES.names}
     for block_hash, height, coinbase_script, outputs in zip(
         blocks["block_hash"].to_pylist(),
@@ -120,9 +129,10 @@ def _match_batch(rules: RuleSet, blocks: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _outputs(column: pa.Array) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield the coinbase outputs of each block as (value_sat, script) pairs from a column of lists.
+    """Yield, for each block, the list of its coinbase outputs as (value_sat, script) pairs.
 
-    It converts each child column at once, which is faster than block by block.
+    `column` is the Arrow column of lists. Each of its child columns is converted at once, which is faster
+    than block by block.
     """
     flat = column.flatten()
     pairs = zip(flat.field("value_sat").to_pylist(), flat.field("script").to_pylist(), strict=True)
@@ -133,7 +143,10 @@ def _outputs(column: pa.Array) -> Iterator[list[tuple[int, bytes]]]:
 def _candidates(
     rules: RuleSet, height: int, coinbase_script: bytes, outputs: Iterable[tuple[int, bytes]]
 ) -> list[Candidate]:
-    """Find every rule that matches one coinbase, best first; a rule that matches twice appears once."""
+    """Return every pool rule that matches one coinbase, the best first; each rule appears once.
+
+    Payouts come before tags: payouts by falling amount, tags by falling length, then by their position.
+    """
     payouts = [
         Candidate(pool=rule.pool, rule_id=rule.rule_id, method="payout", position=index, value_sat=value_sat)
         for index, (value_sat, script) in enumerate(outputs)

@@ -29,7 +29,7 @@ OP_1 = 0x51
 
 
 def script_of_address(address: str) -> bytes:
-    """Return the output script of an address of any Bitcoin network. Raises AddressError with the reason."""
+    """Return the output script that an address of any Bitcoin network stands for. Raises AddressError."""
     if address.lower().startswith(tuple(f"{prefix}1" for prefix in SEGWIT_PREFIXES)):
         return _segwit_script(address)
     return _base58_script(address)
@@ -87,7 +87,7 @@ def _segwit_script(address: str) -> bytes:
 
 
 def _polymod(groups: list[int]) -> int:
-    """Compute the remainder of the checksum polynomial of BIP173 over a sequence of 5-bit groups."""
+    """Return the remainder of Bech32's checksum polynomial (BIP173), an int, for a list of 5-bit groups."""
     checksum = 1
     for group in groups:
         top = checksum >> 25
@@ -98,7 +98,10 @@ def _polymod(groups: list[int]) -> int:
 
 
 def _bytes_of_groups(groups: list[int]) -> bytes | None:
-    """Join groups of 5 bits to bytes; None where the padding is longer than 4 bits or is not zero."""
+    """Join groups of 5 bits to bytes and return them.
+
+    None where the padding exceeds 4 bits or is not zero.
+    """
     number = 0
     for group in groups:
         number = number << 5 | group

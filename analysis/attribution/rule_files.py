@@ -21,13 +21,13 @@ Height = Annotated[int, Field(ge=0, le=MAX_HEIGHT)]
 
 
 class StrictModel(BaseModel):
-    """Checks one TOML table: an unknown key, or a value of another type, is an error."""
+    """Is the base of the shapes of TOML tables: an unknown key, or a value of another type, is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class WrittenRule(StrictModel):
-    """Checks one rule as written in a file: exactly one pattern, bounds in heights, and a source."""
+    """Checks one pool rule as written in TOML: exactly one pattern, bounds in heights, and a source."""
 
     tag: str | None = None
     tag_hex: Hex | None = None
@@ -47,7 +47,10 @@ class WrittenRule(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Refuse several patterns or none, a tag that is too short, and a from_height above to_height."""
+        """Return the rule.
+
+        Raise ValueError unless it has exactly one pattern, a long enough tag and ordered heights.
+        """
         patterns = (self.tag, self.tag_hex, self.address, self.script_hex)
         if sum(pattern is not None for pattern in patterns) != 1:
             raise ValueError("needs exactly one of tag, tag_hex, address, script_hex")
@@ -59,7 +62,7 @@ class WrittenRule(StrictModel):
 
 
 class PoolFile(StrictModel):
-    """Checks the file of one pool, <slug>.toml."""
+    """Checks the TOML file of one pool, <slug>.toml: name, other names, link, note, at least one rule."""
 
     name: Text
     aliases: list[Text] = []
@@ -69,7 +72,7 @@ class PoolFile(StrictModel):
 
 
 class WrittenMember(StrictModel):
-    """Checks one pool of an entity as written, with the first and last date of its membership."""
+    """Checks one member pool of an entity as written in TOML: slug, first and last date, and source."""
 
     pool: Slug
     from_date: dt.date | None = None
@@ -79,14 +82,14 @@ class WrittenMember(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Refuse a from_date after to_date."""
+        """Return the membership; raise ValueError where from_date is after to_date."""
         if self.from_date and self.to_date and self.from_date > self.to_date:
             raise ValueError(f"from_date {self.from_date} is after to_date {self.to_date}; swap them")
         return self
 
 
 class WrittenEntity(StrictModel):
-    """Checks one entity as written: its id, its name for people, the kind of group, and its member pools."""
+    """Checks one entity (a group of pools) as written in TOML: id, name, kind, and member pools."""
 
     entity: Slug
     name: Text
@@ -96,6 +99,6 @@ class WrittenEntity(StrictModel):
 
 
 class EntitiesFile(StrictModel):
-    """Checks the file of all entities, entities.toml."""
+    """Checks the file of all entities, entities.toml, which holds a list of groups of pools."""
 
     entities: list[WrittenEntity] = []

@@ -63,7 +63,8 @@ FileModel = TypeVar("FileModel", bound=StrictModel)
 class Rule:
     """Holds one pattern that names a pool for blocks of heights from_height..to_height, both included.
 
-    A tag is searched for in the coinbase script; a payout is compared with whole output scripts.
+    `method` is `tag` or `payout`: the bytes of a tag are searched for in the coinbase script; those of a
+    payout are compared with whole output scripts.
     """
 
     rule_id: str
@@ -77,7 +78,10 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Holds one pool: `slug` is its file name, `name` is for people, `aliases` are other lists' names."""
+    """Holds one pool and its rules: `slug` is its file name, `name` is for people.
+
+    `aliases` are the names that lists of other people use for the pool.
+    """
 
     slug: str
     name: str
@@ -88,7 +92,10 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """Says that a pool belongs to an entity from from_date to to_date, both included; None means no limit."""
+    """Holds that a pool (its slug) belongs to an entity from from_date to to_date, both included.
+
+    None as a date means that there is no limit on that side.
+    """
 
     slug: str
     from_date: dt.date | None
@@ -98,7 +105,7 @@ class Membership:
 
 @dataclass(frozen=True, kw_only=True)
 class Entity:
-    """Holds a group of pools: of one owner, with one block template, or another name that a pool once had."""
+    """Holds a group of pools and its kind: one owner, one block template, or another name of one pool."""
 
     entity: str
     name: str
@@ -108,14 +115,17 @@ class Entity:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Holds all pools and entities of one folder, sorted, with a hash of all that can change a result."""
+    """Holds all pools and entities of one folder of rules, sorted, and makes tables and indexes of them."""
 
     pools: tuple[Pool, ...]
     entities: tuple[Entity, ...]
 
     @cached_property
     def hash(self) -> str:
-        """Compute SHA-256 in hex over rules, pool names and memberships, not links, notes and sources."""
+        """Return the SHA-256, in hex, of all that can change a result: rules, pool names and memberships.
+
+        Links, notes and sources do not count.
+        """
         pools = [[p.slug, p.name, sorted(_decisive_part(r) for r in p.rules)] for p in self.pools]
         members = [
             [e.entity, e.name, e.kind, m.slug, str(m.from_date), str(m.to_date)]
@@ -127,7 +137,7 @@ class RuleSet:
 
     @cached_property
     def tag_rules(self) -> dict[bytes, list[Rule]]:
-        """Index the tag rules by the first MIN_TAG_BYTES bytes of the tag; no tag is shorter."""
+        """Map the first MIN_TAG_BYTES bytes of a tag to all tag rules that begin so; no tag is shorter."""
         by_head: dict[bytes, list[Rule]] = {}
         for rule in self._rules("tag"):
             by_head.setdefault(rule.pattern[:MIN_TAG_BYTES], []).append(rule)
@@ -135,7 +145,10 @@ class RuleSet:
 
     @cached_property
     def payout_rules(self) -> dict[bytes, list[Rule]]:
-        """Index the payout rules by output script; the height bounds of one script's rules never overlap."""
+        """Map each output script to its payout rules.
+
+        The height bounds of the rules of one script never overlap.
+        """
         by_script: dict[bytes, list[Rule]] = {}
         for rule in self._rules("payout"):
             by_script.setdefault(rule.pattern, []).append(rule)
@@ -146,7 +159,10 @@ class RuleSet:
 
     @cached_property
     def slug_of_name(self) -> dict[str, str]:
-        """Map each name and alias, case folded, to a pool's slug, to read other people's labels."""
+        """Map the name and each alias of a pool, case folded, to its slug.
+
+        It reads the labels that others publish.
+        """
         return {name.casefold(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
 
     def pools_table(self) -> pa.Table:
@@ -164,7 +180,7 @@ class RuleSet:
         return pa.table({"name": list(slug_of), "slug": list(slug_of.values())}, schema=NAMES)
 
     def entities_table(self) -> pa.Table:
-        """Return a table with one row per membership and the columns of ENTITIES."""
+        """Return an Arrow table with a row per member pool: entity, name, kind, slug, dates, source."""
         rows = [
             {"entity": e.entity, "name": e.name, "kind": e.kind} | vars(m)
             for e in self.entities
@@ -174,7 +190,7 @@ class RuleSet:
 
 
 def default_rules_dir() -> Path:
-    """Find the folder of the project's own rules: in the checkout, else in the installed package.
+    """Return the folder of the project's own pool rules: that of the checkout, else of the installed package.
 
     Raises RulesError where neither folder exists.
     """
@@ -187,10 +203,10 @@ def default_rules_dir() -> Path:
 
 
 def load_rules(path: Path) -> RuleSet:
-    """Read every *.toml of a folder: each <slug>.toml is a pool; entities.toml, if present, groups pools.
+    """Read every *.toml of a folder of pool rules, and return them as one RuleSet.
 
-    Raises RulesError for a folder without rules, for a malformed file, and for rules that contradict each
-    other.
+    Each <slug>.toml is a pool; entities.toml, if present, groups pools. Raises RulesError for a folder
+    without rules, for a malformed file, and for rules that contradict each other.
     """
     files = sorted(path.glob("*.toml"))
     pools = tuple(_load_pool(file) for file in files if file.name != ENTITIES_FILE)
@@ -208,7 +224,10 @@ def load_rules(path: Path) -> RuleSet:
 
 
 def _parse(file: Path, shape: type[FileModel]) -> FileModel:
-    """Read a TOML file as an object of the class `shape`; RulesError says what is wrong and where."""
+    """Read a TOML file and return it as an object of the class `shape`.
+
+    Raise RulesError where it does not fit.
+    """
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -223,7 +242,7 @@ def _parse(file: Path, shape: type[FileModel]) -> FileModel:
 
 
 def _describe(problem: Any, content: Any) -> str:
-    """Describe one problem that pydantic found: the keys that lead to it, the table it is in, and the fault.
+    """Return a text on one fault that pydantic found: the keys that lead to it, its table, and the fault.
 
     Items of a list are counted from 1.
     """
@@ -238,7 +257,10 @@ def _describe(problem: Any, content: Any) -> str:
 
 
 def _load_pool(file: Path) -> Pool:
-    """Read the file of one pool; its rules are sorted by id. Raises RulesError for a bad slug or content."""
+    """Read the TOML file of one pool and return the Pool, its rules sorted by id.
+
+    Raises RulesError for a bad file.
+    """
     slug = file.stem
     if slug in RESERVED_SLUGS or not re.fullmatch(SLUG_PATTERN, slug):
         raise RulesError(
@@ -256,7 +278,7 @@ def _load_pool(file: Path) -> Pool:
 
 
 def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
-    """Make a Rule from a rule as written in a file.
+    """Return the Rule for a pool rule as it was read from a TOML file.
 
     Its id is made of pool, method and pattern; @from_height is added if an earlier rule has the same id.
     """
@@ -281,7 +303,7 @@ def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
 
 
 def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
-    """Read entities.toml.
+    """Read entities.toml and return its entities (groups of pools), sorted by their id.
 
     Raises RulesError for unknown pools, an id that is a slug, or overlapping memberships.
     """
@@ -343,5 +365,5 @@ def _refuse_overlaps(spans: Iterable[tuple[tuple[Any, ...], Any, Any, str]]) -> 
 
 
 def _decisive_part(rule: Rule) -> list[Any]:
-    """Return the fields of a rule that can change a result: method, pattern and height bounds."""
+    """Return as a list what in a rule can change a result: method, pattern in hex, and both height bounds."""
     return [rule.method, rule.pattern.hex(), rule.from_height, rule.to_height]

@@ -36,7 +36,11 @@ def node_names(connection: duckdb.DuckDBPyConnection, models: Iterable[Model]) -
 
 
 def selected(model: Model, column: str) -> str:
-    """Return the SQL expression for one column of a mart; parameter 1 of the query is the list of names."""
+    """Return the SQL expression that writes one column of a mart without names of nodes and free text.
+
+    A node's name becomes `node-` and its number in the list of names, which is parameter 1 of the query; free
+    text becomes NULL.
+    """
     replaced = f"'node-' || list_position($1, {column})"
     condition = SOMETIMES_NODE.get((model.name, column))
     if condition is not None:
@@ -47,7 +51,10 @@ def selected(model: Model, column: str) -> str:
 
 
 def anonymous_facts(facts: dict[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Return the facts of `run_manifest` with the nodes renamed and without comments of user agents."""
+    """Return the facts on a build with each node's name replaced, and without comments in user agents.
+
+    Facts are the keys and values of `run_manifest`.
+    """
     return {_key(key, names): COMMENT.sub("", value) for key, value in facts.items()}
 
 

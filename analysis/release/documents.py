@@ -36,7 +36,10 @@ MEDIA_TYPE: Final = "application/vnd.apache.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """Holds what the publisher says of a release."""
+    """Holds what the publisher of a release says about it: title, authors and licence.
+
+    Each may be missing.
+    """
 
     title: str | None = None
     authors: Sequence[str] = ()
@@ -45,7 +48,10 @@ class About:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedFile:
-    """Describes one Parquet file of a release; `path` is relative to the release, with slashes."""
+    """Describes one Parquet file of a release: path, size, SHA-256, number of rows, and its mart.
+
+    `path` is relative to the folder of the release, with slashes.
+    """
 
     path: str
     n_bytes: int
@@ -55,13 +61,13 @@ class ReleasedFile:
 
 
 def title_of(about: About, facts: Mapping[str, str]) -> str:
-    """Return the given title, or one that names chain and heights."""
+    """Return the publisher's title of a release; without one, a title that names chain and heights."""
     heights = f"heights {facts.get('height first')} to {facts.get('height last')}"
     return about.title or f"Measurements of Bitcoin mining pools, chain {facts['chain']}, {heights}"
 
 
 def data_package(files: Sequence[ReleasedFile], facts: Mapping[str, str], about: About) -> str:
-    """Return the text of datapackage.json."""
+    """Return the text of datapackage.json (Frictionless Data), which describes every file of a release."""
     package: dict[str, Any] = {
         "profile": "data-package",
         "name": f"{SOFTWARE}-{facts['chain']}",
@@ -77,7 +83,7 @@ def data_package(files: Sequence[ReleasedFile], facts: Mapping[str, str], about:
 
 
 def _resource(file: ReleasedFile) -> dict[str, Any]:
-    """Describe one Parquet file as a resource of the data package (Frictionless Data)."""
+    """Return the entry for one Parquet file in the data package (Frictionless Data), as a dict for JSON."""
     return {
         "name": file.model.name.replace("_", "-"),
         "path": file.path,
@@ -94,7 +100,7 @@ def _resource(file: ReleasedFile) -> dict[str, Any]:
 
 
 def _field(column: Column) -> dict[str, str]:
-    """Describe one column."""
+    """Return the entry for one column in the data package: name, Frictionless type, description."""
     if column.type.endswith("[]"):
         type_ = "array"
     else:
@@ -103,12 +109,12 @@ def _field(column: Column) -> dict[str, str]:
 
 
 def methods(models: Sequence[Model], facts: Mapping[str, str]) -> str:
-    """Return the text of METHODS.md: how each mart was made, from the heads of the models."""
+    """Return the text of METHODS.md: the facts of the build, then how each mart was made."""
     return "\n".join(_method_lines(models, facts)) + "\n"
 
 
 def _method_lines(models: Sequence[Model], facts: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of METHODS.md."""
+    """Yield the lines of METHODS.md: a table of the facts of the build, then a section for each mart."""
     yield from ("# Methods", "", "What the results rest on:", "", "| fact | value |", "|---|---|")
     yield from (f"| {_cell(key)} | {_cell(value)} |" for key, value in facts.items())
     for model in models:
@@ -123,7 +129,10 @@ def _method_lines(models: Sequence[Model], facts: Mapping[str, str]) -> Iterator
 
 
 def _cell(text: str) -> str:
-    """Return text as it stands in a cell of a table; a node's name may hold anything."""
+    """Return text escaped for a cell of a Markdown table, on one line.
+
+    A node's name may hold any character.
+    """
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
     return " ".join(escaped.split())
 

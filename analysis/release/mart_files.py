@@ -20,12 +20,15 @@ ROW_GROUP_ROWS: Final = 100_000
 
 
 def released_marts() -> list[Model]:
-    """Return the marts of a release, sorted by name: all there are."""
+    """Return the models of all marts, sorted by name; a release has every one of them."""
     return sorted((model for model in read_models() if model.layer == "marts"), key=lambda model: model.name)
 
 
 def read_facts(connection: duckdb.DuckDBPyConnection, *, anonymous: bool) -> dict[str, str]:
-    """Return the facts of `run_manifest`, sorted by key."""
+    """Return the facts on a build (keys and values of `run_manifest`), sorted by key.
+
+    If `anonymous`, nodes are renamed and comments in user agents are left out.
+    """
     facts = dict(connection.execute("SELECT key, value FROM run_manifest").fetchall())
     if anonymous:
         facts = anonymous_facts(facts, node_names(connection, released_marts()))
@@ -44,14 +47,20 @@ def write_marts(
 def _write_mart(
     connection: duckdb.DuckDBPyConnection, model: Model, folder: Path, names: Sequence[str] | None
 ) -> tuple[Path, int]:
-    """Write one mart; with `names` of nodes, without these and without addresses."""
+    """Write one mart as Parquet; return the path of the file and the number of its rows.
+
+    Where `names` of nodes are given, the file holds neither these names nor addresses of hosts.
+    """
     path = folder / f"{model.name}.parquet"
     schema, tables = _rows(connection, model, names)
     return path, pack_rows(path, schema, tables)
 
 
 def pack_rows(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
-    """Write tables as one Parquet file and return the number of rows; all but the last fill row groups."""
+    """Write Arrow tables as one Parquet file and return the number of rows.
+
+    Each table becomes row groups of ROW_GROUP_ROWS rows, so all tables but the last should have that many.
+    """
     n_rows = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in tables:
@@ -63,7 +72,7 @@ def pack_rows(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
 def _rows(
     connection: duckdb.DuckDBPyConnection, model: Model, names: Sequence[str] | None
 ) -> tuple[pa.Schema, Iterator[pa.Table]]:
-    """Return the columns of a mart, and its rows in order of the grain."""
+    """Return the Arrow schema of a mart, and an iterator over its rows in order of the grain, as tables."""
     if names is not None and model.name == MANIFEST_MART:
         facts = read_facts(connection, anonymous=True)
         table = pa.table({"key": list(facts), "value": list(facts.values())})

@@ -32,7 +32,11 @@ SOFTWARE_FACTS: Final = re.compile(r"commit|sources_hash|\w+_version")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Says what a verification found: a release is good where `faults` is empty."""
+    """Holds what the verification of a release found; the release is good where `faults` is empty.
+
+    `n_rebuilt` is the number of marts that were rebuilt, None if there was no dataset. `other_software` has a
+    sentence per version that differs from the release's.
+    """
 
     n_files: int
     n_rebuilt: int | None  # marts that were made again; None where no dataset was at hand
@@ -43,10 +47,11 @@ class Verdict:
 def verify_release(
     folder: Path, dataset: Path | None = None, *, progress: Progress = lambda _name: None
 ) -> Verdict:
-    """Compare every file with its checksum, and rebuild the marts where there is a dataset.
+    """Compare every file of a release with its checksum, rebuild the marts from a dataset, return a Verdict.
 
-    Without `dataset`, the release's own is used if it has one. Raises ReleaseError for a folder that is no
-    release of ours, and what `build` raises. A release with wrong checksums is not rebuilt.
+    Without `dataset`, the release's own is used; if it has none, only checksums are compared. Raises
+    ReleaseError for a folder that is no release of ours, and what `build` raises. A release with wrong
+    checksums is not rebuilt.
     """
     sums = _read_sums(folder)
     faults = _wrong_files(folder, sums)
@@ -80,7 +85,10 @@ def _refuse_other_rows(dataset: Path, facts: Mapping[str, str]) -> None:
 
 
 def _read_sums(folder: Path) -> dict[str, str]:
-    """Read SHA256SUMS: the digest of each path. Refuse paths that lead out of the release."""
+    """Map each path in the file SHA256SUMS to its digest in hex.
+
+    Raises ReleaseError for a file that is missing or malformed, and for a path that leads out of the release.
+    """
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -96,7 +104,7 @@ def _read_sums(folder: Path) -> dict[str, str]:
 
 
 def _wrong_files(folder: Path, sums: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each file that is missing, changed, no plain file, or not in SHA256SUMS."""
+    """Return a sentence for each file that is missing, changed, a link, or not listed in SHA256SUMS."""
     present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     there = {name: path for name, path in present.items() if path.is_symlink() or not path.is_dir()}
     faults = [f"{name} is missing" for name in sums if name not in there]
@@ -115,7 +123,7 @@ def _wrong_files(folder: Path, sums: Mapping[str, str]) -> list[str]:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    """Read manifest.json."""
+    """Return the content of a release's manifest.json; ReleaseError for another form or no manifest."""
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         is_ours = manifest["form"] == FORM and isinstance(manifest["facts"]["chain"], str)
@@ -128,7 +136,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _differing_facts(released: Mapping[str, str], rebuilt: Mapping[str, str]) -> dict[str, str]:
-    """Return a sentence for each fact that differs, by its key."""
+    """Map the key of each fact that differs between release and rebuilt database to a sentence about it."""
     return {
         key: f"{key} is {released.get(key, 'absent')} in the release and {rebuilt.get(key, 'absent')} here"
         for key in sorted({*released, *rebuilt})
@@ -137,7 +145,10 @@ def _differing_facts(released: Mapping[str, str], rebuilt: Mapping[str, str]) ->
 
 
 def _differing_marts(released: Path, rebuilt: Mapping[str, Path]) -> list[str]:
-    """Return a sentence for each mart whose rows differ; `run_manifest` is compared elsewhere."""
+    """Return a sentence for each mart that differs between a release and its rebuilt form.
+
+    A mart differs in its rows, or is on one side only. `run_manifest` is compared elsewhere.
+    """
     names = {path.stem for path in released.glob("*.parquet")}
     faults = [f"mart {name} is in the release only" for name in sorted(names - rebuilt.keys())]
     faults += [f"mart {name} is not in the release" for name in sorted(rebuilt.keys() - names)]
@@ -149,7 +160,10 @@ def _differing_marts(released: Path, rebuilt: Mapping[str, Path]) -> list[str]:
 
 
 def _same_rows(released: Path, rebuilt: Path) -> bool:
-    """Tell whether two files have equal columns and bits in every row, though another Arrow packed one."""
+    """Return whether two Parquet files have equal columns and rows, bit by bit.
+
+    Both are written anew first, so that files from different versions of Arrow can be equal.
+    """
     packed: list[Path] = []
     for path in (released, rebuilt):
         table = pq.read_table(path)

@@ -44,7 +44,7 @@ MARTS, POOLS, DATASET = "marts", "pools", "dataset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Says what goes into a release."""
+    """Says what a release contains: the dataset or not, anonymous or not, and title, authors, licence."""
 
     with_dataset: bool = False
     anonymous: bool = False
@@ -53,7 +53,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Describes a finished release."""
+    """Describes a finished release: its folder, and the number and total size in bytes of its files."""
 
     folder: Path
     n_files: int
@@ -61,7 +61,7 @@ class Release:
 
 
 def write_release(database: Path, rules: Path, out: Path, choices: Choices) -> Release:
-    """Write the release of a built database into the new folder `out`.
+    """Write the release of a built database into the new folder `out`, and return its Release.
 
     `rules` is the folder of pool rules that the build used. Raises ReleaseError where `out` exists or cannot
     be written, where a check of the build failed, where the rules or the dataset are not those of the build,
@@ -91,7 +91,7 @@ def write_release(database: Path, rules: Path, out: Path, choices: Choices) -> R
 def _write_contents(
     connection: duckdb.DuckDBPyConnection, folder: Path, facts: dict[str, str], choices: Choices
 ) -> None:
-    """Write marts, data package, methods, citation and manifest."""
+    """Write the marts, data package, methods, citation and manifest of a release into a folder."""
     (folder / MARTS).mkdir()
     written = write_marts(connection, folder / MARTS, anonymous=choices.anonymous)
     models = released_marts()
@@ -129,7 +129,7 @@ def _refuse_failed_checks(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _copy_rules(rules: Path, target: Path, expected: str) -> None:
-    """Copy the pool rules; refuse rules that are not those of the build."""
+    """Copy the pool rules to `target`; raise ReleaseError if their hash is not the one of the build."""
     found = load_rules(rules).hash
     if found != expected:
         raise ReleaseError(
@@ -142,7 +142,7 @@ def _copy_rules(rules: Path, target: Path, expected: str) -> None:
 
 
 def _copy_dataset(connection: duckdb.DuckDBPyConnection, target: Path, expected: str) -> None:
-    """Copy the files of the dataset; refuse one that has other rows than the build read."""
+    """Copy the dataset's files to `target`; raise ReleaseError if it has other rows than the build read."""
     dataset = built_from(connection)
     if dataset is None:
         raise ReleaseError("the dataset is not where it was at the build; build anew, then release")
@@ -187,7 +187,7 @@ def _sync(path: Path) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """Return every file below a folder, relative to it, sorted."""
+    """Return the paths of all files below a folder, relative to the folder, sorted."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 

@@ -68,7 +68,12 @@ MAKE: Final = f"""
 
 
 class ArrivalFacts(NamedTuple):
-    """Holds what the files have between two heights: stamps, and what was left out of the intervals."""
+    """Counts the arrival times between two heights, and those that give no block interval.
+
+    `n_forks` are heights with two blocks, `n_catch_up` blocks that a node fetched after a pause,
+    `n_backwards` blocks that came before their parent. `whole_seconds` names the sources without fractions of
+    a second.
+    """
 
     n_stamps: int
     n_forks: int
@@ -78,11 +83,12 @@ class ArrivalFacts(NamedTuple):
 
 
 def load_arrivals(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> None:
-    """Make the two tables from files of arrivals; where several have an interval, the first file counts.
+    """Make tables of arrival times and of block intervals from published files of arrivals.
 
-    A height at which a source has two blocks is left out, because the file does not say which of them stayed.
-    Blocks that a node fetched after a pause are left out too: their stamps do not say when they were found.
-    Raises PublishedDataError, which names the file, if a file is missing or has another form.
+    Where several files have an interval for a block, the first file counts. A height at which a source has
+    two blocks is left out, because the file does not say which of them stayed. Blocks that a node fetched
+    after a pause are left out too: their times do not say when they were found. Raises PublishedDataError,
+    which names the file, if a file is missing or has another form.
     """
     connection.execute(
         "CREATE TABLE arrival_rows (source VARCHAR, preference INTEGER, height INTEGER,"
@@ -111,7 +117,7 @@ def load_arrivals(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) 
 
 
 def arrival_facts(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> ArrivalFacts:
-    """Count what the loaded files have from height `first` to `last`."""
+    """Count the loaded arrival times from height `first` to `last`, both included, as ArrivalFacts."""
     n_stamps, n_catch_up, n_backwards = one_row(
         connection,
         """

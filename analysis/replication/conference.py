@@ -55,9 +55,10 @@ UNIT_REVENUES: Final = """
 
 @dataclass(frozen=True)
 class PublishedGrowth:
-    """Holds what the slides give for one series: lambda per day, R2, and the share of a pool at t = 1004.
+    """Holds the growth that the slides give for one hashrate: lambda per day, R2, share at t = 1004.
 
-    `label` is the column of the hashrate file. `share` is None for the network.
+    `label` is the column of the hashrate file. `share` is a pool's part of the network's hashrate, None for
+    the network itself. t counts days from the slides' first day.
     """
 
     label: str
@@ -77,7 +78,7 @@ GROWTHS: Final = (
 
 
 def growth_rates(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check the growth rate and R2 that the slides give for four pools and the network."""
+    """Yield a checked statement per pool and one for the network: the slides' growth rate and R2."""
     for published in GROWTHS:
         days, values = series(connection, HASHRATES, published.label)
         fit = fit_growth(days, values)
@@ -99,7 +100,11 @@ def growth_rates(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedState
 
 
 def two_stages(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check whether the growth of the network's hashrate ends at t = 1004, more than at other dates."""
+    """Yield the checked statement that the network's hashrate grows exponentially only until t = 1004.
+
+    The change of growth at that day is compared with the changes at other dates. t counts days from the
+    slides' first day.
+    """
     days, values = series(connection, HASHRATES, "ALL")
     window = S2_FIRST_T - S1_LAST_T
     effect = event_effect(days, values, _day_of(S1_LAST_T), window)
@@ -122,7 +127,7 @@ def two_stages(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStateme
 
 
 def falling_shares(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check whether the shares of AntPool and F2Pool fall while their hashrates grow.
+    """Yield, for AntPool and F2Pool, the checked statement that the share falls while the hashrate grows.
 
     The slides call this the Malthusian trap. It is replicated where the 95 % interval of the growth rate is
     above 0 for the hashrate and below 0 for the share.
@@ -154,7 +159,10 @@ def falling_shares(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedSta
 
 
 def shares_at_end(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check the shares that the slides give at the end of stage S1, against the week around that day."""
+    """Yield the checked statement on the pools' shares of hashrate at the end of stage S1 (t = 1004).
+
+    The slides' shares are compared with those of the week around that day.
+    """
     published_shares, found, agree = [], [], []
     for published in GROWTHS:
         days, shares = series(connection, SHARES, published.label)
@@ -179,7 +187,10 @@ def shares_at_end(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStat
 
 
 def unit_cost(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check the unit cost of the Cournot model, and in which unit the authors' files give that number."""
+    """Yield the checked statement on the unit cost of hashrate in the slides' Cournot model.
+
+    It also says in which unit the authors' files give the slides' number.
+    """
     days, costs = series(connection, UNIT_REVENUES, HASHES_PER_TH)
     in_window = (days >= _day_of(S1_LAST_T)) & (days <= _day_of(S2_FIRST_T))
     found = costs[in_window]
@@ -209,7 +220,10 @@ def unit_cost(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
 
 
 def top_five(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check the share of the five largest pools of each day, which the slides show without a number."""
+    """Yield the checked statement on the share of the five largest pools of each day.
+
+    The slides show it as a curve, without a number.
+    """
     n_days, n_half, least, median, most, n_inside = one_row(
         connection,
         """

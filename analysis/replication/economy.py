@@ -37,7 +37,7 @@ REVENUES: Final = """
 
 
 def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check for the network and for each of four pools whether its hashrate grows exponentially."""
+    """Yield, for the network and four pools, the checked statement that hashrate grows exponentially."""
     for label, name, published in GROWTHS:
         days, values = series(connection, HASHRATES, label)
         fit = fit_growth(days, values)
@@ -59,7 +59,7 @@ def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
 
 
 def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check whether the hashrate of the network and of pools grows while the revenue per unit of it falls."""
+    """Yield two checked statements: hashrate grows, the network's and pools', while a unit earns less."""
     days, hashrates, revenues = series(connection, REVENUES)
     network, whole, unit = (fit_growth(days, y) for y in (hashrates, revenues, revenues / hashrates))
     pools = [(name, fit_growth(*series(connection, HASHRATES, label))) for label, name, _ in GROWTHS[1:]]
@@ -89,7 +89,7 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedState
 
 
 def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check whether hashrate grows only if the revenue per unit of hashrate is above a threshold."""
+    """Yield the checked statement that hashrate grows only if revenue per unit exceeds a threshold."""
     days, hashrates, revenues = series(connection, REVENUES)
     levels, logs = _periods(days, revenues / hashrates * HASHES_PER_PH), np.log(_periods(days, hashrates))
     growths = np.diff(logs)
@@ -116,9 +116,10 @@ def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
 
 
 def halving(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check whether the price changed more at the halving of 2016 than on placebo dates.
+    """Yield the checked statements that price and fees are not sensitive to the halving of 2016.
 
-    A second statement, on fees, is always "cannot be replicated", because no fees were published.
+    The change of the price is compared with the changes at other (placebo) dates. The statement on fees is
+    always "cannot be replicated", because no fees were published.
     """
     days, prices = series(connection, "SELECT day, price_usd FROM paper_prices ORDER BY day")
     event = float(np.datetime64(HALVING_DAY).astype(int))

@@ -33,7 +33,7 @@ MAKE_TIMED: Final = """
 
 
 class Timed(NamedTuple):
-    """Holds the intervals before empty blocks and before others, in seconds, of one pool or of all."""
+    """Holds block intervals of one pool or of all, in seconds: before empty blocks, and before others."""
 
     name: str
     empty_s: Numbers
@@ -41,9 +41,10 @@ class Timed(NamedTuple):
 
 
 def empty_intervals(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Compare intervals before empty blocks with the others; needs the tables of `load_arrivals`.
+    """Yield the checked statement that empty blocks follow their parents sooner than other blocks do.
 
-    Without arrivals, or with too few at the authors' heights, the statement cannot be replicated.
+    It needs the tables of `load_arrivals`. Without arrivals, or with too few at the authors' heights, the
+    statement cannot be replicated.
     """
     n_blocks, n_empty, first, last = one_row(
         connection,
@@ -82,7 +83,7 @@ def empty_intervals(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedSt
 
 
 def _what_is_missing(connection: duckdb.DuckDBPyConnection, timed: Timed, first: int, last: int) -> str:
-    """Write why there is no test: no file of arrivals, or too few intervals at the authors' heights."""
+    """Return a text on why there is no test: no file of arrivals, or too few intervals at these heights."""
     (n_files,) = one_row(connection, "SELECT count(DISTINCT preference) FROM arrival_rows")
     if not n_files:
         return WHERE_TO_FIND
@@ -93,7 +94,7 @@ def _what_is_missing(connection: duckdb.DuckDBPyConnection, timed: Timed, first:
 
 
 def _by_pool(connection: duckdb.DuckDBPyConnection) -> str:
-    """Write how many blocks of each pool are empty, the pool with most of them first."""
+    """Return a text with the number of empty blocks and of all blocks per pool, most empty ones first."""
     rows = connection.execute(
         """
         SELECT label, count(*) FILTER (WHERE n_tx = 1) AS n_empty, count(*)
@@ -104,7 +105,7 @@ def _by_pool(connection: duckdb.DuckDBPyConnection) -> str:
 
 
 def _timed(connection: duckdb.DuckDBPyConnection) -> list[Timed]:
-    """Return the intervals of all pools together, then those of each pool by name."""
+    """Return block intervals, split by empty or not: of all pools together, then of each pool by name."""
     rows = connection.execute("SELECT label, is_empty, interval_s FROM timed_blocks").fetchnumpy()
     labels = np.asarray(rows["label"], dtype=object)
     is_empty, intervals_s = (
@@ -119,7 +120,10 @@ def _timed(connection: duckdb.DuckDBPyConnection) -> list[Timed]:
 
 
 def _medians(timed: Timed) -> str:
-    """Write the median interval before empty blocks and before others, each with its 95 % interval."""
+    """Return a text with the median interval in seconds before empty and before other blocks.
+
+    Each median has its 95 % interval, if there are enough values for one.
+    """
     parts = []
     for kind, values in (("empty", timed.empty_s), ("other", timed.others_s)):
         bounds = median_interval(values)
@@ -129,7 +133,7 @@ def _medians(timed: Timed) -> str:
 
 
 def _coverage(connection: duckdb.DuckDBPyConnection, timed: Timed, n_blocks: int, n_empty: int) -> str:
-    """Write for how many of the authors' blocks there is an interval, and on whose clocks."""
+    """Return a text: for how many of the authors' blocks there is an interval, and from which sources."""
     sources = connection.execute(
         "SELECT source, count(*) FROM timed_blocks GROUP BY source ORDER BY source"
     ).fetchall()
@@ -142,7 +146,7 @@ def _coverage(connection: duckdb.DuckDBPyConnection, timed: Timed, n_blocks: int
 
 
 def _left_out(facts: ArrivalFacts) -> str:
-    """Write which stamps give no interval, and how exact the others are."""
+    """Return a text on which arrival times give no interval, and which are exact to whole seconds only."""
     exact = (
         f" Stamps of {', '.join(facts.whole_seconds)} are whole seconds; equal intervals count half."
         if facts.whole_seconds
@@ -155,7 +159,10 @@ def _left_out(facts: ArrivalFacts) -> str:
 
 
 def _effects_of_pools(groups: list[Timed]) -> str:
-    """Write the effect within each pool that has enough timed blocks, with p-values corrected by Holm."""
+    """Return a text with the effect within each pool that has enough blocks with a known interval.
+
+    The effect is a rank-biserial correlation; its p-value is corrected by Holm.
+    """
     tests = {
         group.name: test
         for group in groups
@@ -169,6 +176,6 @@ def _effects_of_pools(groups: list[Timed]) -> str:
 
 
 def _effect_of_pool(test_of: tuple[str, RankTest], p_value: float) -> str:
-    """Write the effect within one pool and its corrected p-value."""
+    """Return a text with the rank-biserial effect within one pool and its corrected p-value."""
     name, test = test_of
     return f"{name} {test.rank_biserial:+.2f}, p = {p_value:.2g}"

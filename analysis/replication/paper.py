@@ -39,7 +39,7 @@ TOP_3_OF_RUNS: Final = """
 
 
 def replicate(folder: Path, rules: RuleSet, arrivals: Sequence[Path] = ()) -> list[CheckedStatement]:
-    """Check every statement of the paper on the authors' files in `folder`.
+    """Check every statement of the paper on the authors' files in `folder`; return all CheckedStatements.
 
     The rules serve only to merge labels that are names of one pool. `arrivals` are files of block arrivals,
     which the statement on empty blocks needs; the first of them counts most. Raises PublishedDataError if a
@@ -83,7 +83,10 @@ def _labelled(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
 
 
 def _blocks_of_pools(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Check the number of blocks of four pools, counted over two files, because each file lacks some."""
+    """Yield the checked statement on the number of blocks for each of four pools.
+
+    Blocks are counted over two of the authors' files, because each file lacks some.
+    """
     for label, expected in POOL_COUNTS.items():
         n_labels, n_sizes, n_both = one_row(
             connection,

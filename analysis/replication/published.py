@@ -69,9 +69,10 @@ QUERIES: Final = {
 
 
 def load(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Make the five tables from the authors' files in `folder` or its subfolders.
+    """Make five DuckDB tables from the files in `folder` that the paper's authors published.
 
-    Raises PublishedDataError if a file is missing, there twice, or not the published one.
+    The files may lie in subfolders. Raises PublishedDataError if a file is missing, there twice, or not the
+    published one.
     """
     paths = _find(folder, [file for file, _ in QUERIES.values()] + [_size_file(pool) for pool in SIZES])
     for table, (file, query) in QUERIES.items():
@@ -119,9 +120,10 @@ def _size_file(pool: str) -> str:
 
 
 def _read_sizes(path: Path) -> pa.Table:
-    """Read a pool's size file, a spreadsheet without a head: height, label, size, number of transactions.
+    """Read a pool's size file, a spreadsheet without a head, and return it as an Arrow table.
 
-    Raises PublishedDataError if the file is not the published one.
+    Its columns are height, label, size and number of transactions. Raises PublishedDataError if the file is
+    not the published one.
     """
     columns: dict[str, list[object]] = {name: [] for name in SIZE_TYPE.names}
     try:

@@ -23,9 +23,9 @@ MOST_WIDTH: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedStatement:
-    """Holds a statement of the paper, its figure, our figure from the authors' data, and a verdict.
+    """Holds a statement of a paper, its figure, our figure from the authors' data, and a verdict.
 
-    `reason` says why the two figures may differ.
+    The verdict is a word such as `replicated`. `reason` says why the two figures may differ.
     """
 
     statement: str
@@ -36,14 +36,14 @@ class CheckedStatement:
 
     @property
     def row(self) -> tuple[str, ...]:
-        """Return the values in the order of COLUMNS."""
+        """Return the fields of the statement as a tuple of texts, in the order of COLUMNS."""
         return tuple(getattr(self, column) for column in COLUMNS)
 
 
 def write_statements(found: Sequence[CheckedStatement], out: TextIO, width: int) -> None:
-    """Write each statement as a paragraph of at most `width` characters a line, then count the verdicts.
+    """Write each checked statement to `out` as a paragraph, then how many statements had each verdict.
 
-    Lines are never longer than 100 characters, because longer ones are hard to read.
+    A line has at most `width` characters, and never more than 100, because longer ones are hard to read.
     """
     names = {"paper": "the paper", "ours": "the data", "reason": "why"}
     indent = max(map(len, names.values())) + 4
@@ -59,9 +59,10 @@ def write_statements(found: Sequence[CheckedStatement], out: TextIO, width: int)
 
 
 def _wrapped(text: str, width: int, first: str, rest: str) -> str:
-    """Break a text into lines of at most `width` characters, and at most MOST_WIDTH.
+    """Return a text broken into lines of at most `width` characters, and at most MOST_WIDTH.
 
-    The first line begins with `first`, the others with `rest`. Each ends with a newline.
+    The first line begins with `first`, the others with `rest`. Each ends with a newline. Control characters
+    are made harmless.
     """
     lines = textwrap.wrap(
         inert(text),
@@ -88,22 +89,22 @@ def series(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) 
 
 
 def percent(ratio: float, digits: int = 2) -> str:
-    """Write a ratio as percent with `digits` decimals."""
+    """Return a ratio as text in percent with `digits` decimals: 0.5 becomes `50.00 %`."""
     return f"{100 * ratio:.{digits}f} %"
 
 
 def change(log_change: float, digits: int = 0) -> str:
-    """Write the change of a natural logarithm as percent with its sign, as in `+25 %`."""
+    """Return the change of a natural logarithm as text in percent with its sign, such as `+25 %`."""
     return f"{100 * (np.exp(log_change) - 1):+.{digits}f} %"
 
 
 def interval(successes: int, trials: int) -> str:
-    """Write the 95 % Wilson interval of the share `successes` / `trials` as text."""
+    """Return a text with the 95 % Wilson interval of the share `successes` / `trials`, in percent."""
     low, high = wilson_intervals(np.array([float(successes)]), np.array([float(trials)]))
     return f"95 % interval {percent(low[0])} to {percent(high[0])}"
 
 
 def rate_per_day(fit: GrowthFit) -> str:
-    """Write the rate of a fitted growth per day, with its 95 % interval."""
+    """Return a text with the growth rate per day of a fit and its 95 % interval."""
     low, high = fit.lambda_low_per_day, fit.lambda_high_per_day
     return f"{fit.lambda_per_day:.5f} per day (95 % interval {low:.5f} to {high:.5f})"

@@ -5,32 +5,36 @@ from analysis.report.text import count, duration, listed, percent, plural, print
 
 
 def on_blocks(marts: Marts) -> str:
-    """Write the sentence under a figure made from blocks alone: their number and their range of heights."""
+    """Return the sentence under a figure that is made from blocks: their number and heights.
+
+    It also names the sources of the blocks if there are several.
+    """
     window = marts.window
     heights = f"heights {count(window['first_height'])} to {count(window['last_height'])}"
     return f"{plural(window['n_blocks'], 'block')} of the active chain, {heights}. {by_whom(marts)}".strip()
 
 
 def by_whom(marts: Marts) -> str:
-    """Say in a few words whose word the blocks are, if several sources tell of them; else return no text."""
+    """Return a sentence that names the sources of the blocks, if there are several; else an empty text."""
     sources = sorted({source for row in marts.rows("pool_share_window") for source in row["told_by"] or ()})
     return f"Told by {listed([printable(source) for source in sources])}." if len(sources) > 1 else ""
 
 
 def on_arrivals(marts: Marts) -> str:
-    """Write the sentence under a figure of arrival times: its blocks, and how much time was observed."""
+    """Return the sentence under a figure of arrival times: its blocks, and how much time was observed."""
     return f"{on_blocks(marts)} Of these, {_watched(marts, 'rawblock', 'sequence')}"
 
 
 def on_mempool(marts: Marts) -> str:
-    """Write the sentence under a figure of the mempool: its blocks, and how much time was observed."""
+    """Return the sentence under a figure of the mempool: its blocks, and how much time was observed."""
     return f"{on_blocks(marts)} Of the mempool, {_watched(marts, 'mempool')}"
 
 
 def _watched(marts: Marts, *topics: str) -> str:
-    """Say how much of the time the given ZMQ topics were observed, with the number of holes.
+    """Return a text: which percentage of the time the given ZMQ topics were observed, with how many holes.
 
-    If there are several nodes or topics, the smallest observed part is given.
+    A hole is a time without observation. If there are several nodes or topics, the smallest percentage is
+    given.
     """
     seen = [row for row in marts.coverage if row["topic"] in topics and row["observed_ratio"] is not None]
     if not seen:

@@ -50,7 +50,7 @@ MAX_DAYS: Final = 120  # values over a longer window are drawn per difficulty ep
 
 
 def _with_interval(*names: str) -> tuple[str, ...]:
-    """Return the column names of some ratios and of the two ends of their 95 % intervals."""
+    """Return three column names per ratio: `<name>_ratio` and the two ends of its 95 % interval."""
     return tuple(f"{name}_{end}" for name in names for end in ("ratio", "low_ratio", "high_ratio"))
 
 
@@ -111,7 +111,7 @@ OPTIONAL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marts:
-    """Holds the rows of the marts that the report shows. Every list is in the order in which it is shown."""
+    """Holds the rows of the marts that the report shows, each list in the order in which it is shown."""
 
     shares: list[Row]  # one row per pool, by rank; unknown last
     day_shares: list[Row]  # one row per day and pool
@@ -137,27 +137,27 @@ class Marts:
 
     @property
     def has_price(self) -> bool:
-        """Tell whether the coins of this chain have a price; the coins of test chains have none."""
+        """Return whether the coins of this chain have a price; the coins of test chains have none."""
         return _has_price(self.manifest)
 
     @property
     def pools(self) -> list[str]:
-        """Return the slugs of all pools by rank, without unknown."""
+        """Return the slugs of all pools, the one with most blocks first, without the unknown blocks."""
         return [row["pool"] for row in self.shares if not row["is_unknown"]]
 
     @property
     def is_of_one_day(self) -> bool:
-        """Tell whether all blocks are of one UTC day, so that nothing can be drawn over time."""
+        """Return whether all blocks are of one UTC day, so that nothing can be drawn over time."""
         return len({row["day"] for row in self.day_shares}) == 1
 
     def rows(self, name: str) -> list[Row]:
-        """Return the rows that a section asked for under `name`, a key of its topic's `reads`."""
+        """Return the rows of a mart that a section asked for; `name` is a key of its topic's `reads`."""
         return self.tables[name]
 
     def ranked(self, name: str, column: str = "pool") -> list[Row]:
-        """Return the rows that a section asked for under `name`, by the rank of their pool.
+        """Return the rows that a section asked for under `name`, sorted by the rank of their pool.
 
-        The row of all pools is the first. `column` names the column that holds the pool.
+        The row of all pools together is the first. `column` names the column that holds the pool.
         """
         return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)], column)
 
@@ -191,12 +191,12 @@ class Marts:
         return [(self.epochs[int(row["period"])], row) for row in epochs]
 
     def name(self, pool: str) -> str:
-        """Return the name of a pool for people. A terminal may show it as it is; HTML must escape it."""
+        """Return the name of a pool (by its slug) for people. A terminal may show it; HTML must escape it."""
         return COLLECTIVE.get(pool) or printable(self.names.get(pool, pool))
 
 
 def read(database: Path, reads: Mapping[str, Read]) -> Marts:
-    """Read the marts of a built database, with the rows that the sections ask for in `reads`.
+    """Read the marts of a built database; return their rows, and those that sections ask for in `reads`.
 
     Raises ReportError, which says what is missing and what to run, if the database cannot be used.
     """
@@ -210,7 +210,10 @@ def read(database: Path, reads: Mapping[str, Read]) -> Marts:
 
 
 def read_open(connection: duckdb.DuckDBPyConnection, database: Path, reads: Mapping[str, Read]) -> Marts:
-    """Do what `read` does, by a connection to the database that is open already."""
+    """Read the rows that the report shows from an open database; `reads` are those that sections ask for.
+
+    Raises ReportError if they cannot be read.
+    """
     try:
         return _marts(_Reader(connection, database, reads))
     except duckdb.Error as error:
@@ -243,7 +246,7 @@ class _Reader:
                 )
 
     def first_rows(self, read: Read) -> tuple[list[Row], int]:
-        """Return the first 20,000 rows that `read` describes, and the number of all such rows."""
+        """Return the first 20,000 rows that `read` describes, and how many such rows the mart has in all."""
         mart, order, where = read
         found = self._connection.table(mart).filter(where)
         rows = _rows(found.order(order).limit(MAX_ROWS))
@@ -254,7 +257,7 @@ class _Reader:
         return read_results(self._connection)
 
     def has(self, mart: str) -> bool:
-        """Tell whether the database has an optional mart, with all of its columns that the report shows."""
+        """Return whether the database has an optional mart, with all of its columns that the report shows."""
         return set(OPTIONAL_COLUMNS[mart]) <= self._found.get(mart, set())
 
     def table(self, mart: str) -> duckdb.DuckDBPyRelation:
@@ -268,14 +271,17 @@ class _Reader:
 
 
 def _needed(reads: Mapping[str, Read]) -> dict[str, tuple[str, ...]]:
-    """Return the columns that each mart must have: all columns of a mart in `reads`, or those in COLUMNS."""
+    """Map each mart that the report reads to the columns that it must have.
+
+    They are all columns of a mart in `reads`, and those in COLUMNS for the other marts.
+    """
     models = load_catalog().by_name
     whole = {read.mart: tuple(column.name for column in models[read.mart].columns) for read in reads.values()}
     return {**COLUMNS, **whole}
 
 
 def _rows(relation: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Read all rows of a relation as dictionaries; their times carry the time zone UTC."""
+    """Return all rows of a relation as dictionaries by column name; times carry the time zone UTC."""
     rows: list[Row] = relation.to_arrow_table().to_pylist()
     return rows
 
@@ -285,7 +291,7 @@ def _has_price(manifest: Mapping[str, str]) -> bool:
 
 
 def _without_usd(rows: list[Row], total: int) -> tuple[list[Row], int]:
-    """Remove every amount in USD from rows, and subtract the removed rows from `total`.
+    """Return rows without their amounts in USD, and `total` less the number of rows that were removed.
 
     Rows whose unit or metric is in USD are removed; in the other rows, columns in USD become None.
     """
@@ -334,13 +340,13 @@ def _marts(reader: _Reader) -> Marts:
 
 
 def _by_rank(rows: Iterable[Row], order: Sequence[str], column: str = "pool") -> list[Row]:
-    """Sort rows by the place of their pool in `order`; rows of other pools come last."""
+    """Return rows sorted by the place of their pool in `order`; rows of other pools come last."""
     place = {pool: index for index, pool in enumerate(order)}
     return sorted(rows, key=lambda row: place.get(row[column], len(place)))
 
 
 def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
-    """Return the name of each owner and group that has blocks of several pools, by (grouped_by, owner)."""
+    """Map (grouped_by, owner) to the name of each owner or group whose blocks come from several pools."""
     pools = owners.filter("grouped_by = 'pool'").project("block_hash, owner AS pool").set_alias("pools")
     counted = (
         owners.filter("grouped_by != 'pool'")
@@ -356,7 +362,7 @@ def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
 
 
 def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
-    """Count the active and stale blocks, and find the first and last height, header time and arrival."""
+    """Return one row: number of active and stale blocks, first and last height, header time, arrival."""
     return _rows(
         blocks.aggregate(
             "count(*) FILTER (is_active) AS n_blocks, count(*) FILTER (NOT is_active) AS n_stale, "
@@ -371,7 +377,10 @@ def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
 
 
 def _sources(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Count the active blocks of each source, and find their first and last height and times."""
+    """Return a row per source of blocks: number of active blocks, first and last height and times.
+
+    Our own sources come first.
+    """
     found = blocks.filter("is_active").aggregate(
         "told_by, count(*) AS n_blocks, min(height) AS first_height, max(height) AS last_height, "
         "min(header_time) AS first_time, max(header_time) AS last_time, "
@@ -383,28 +392,37 @@ def _sources(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
 
 
 def _block_ratios(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Return, for each block of the active chain, the parts of the top X and outside the top 2X that it took.
+    """Return for each block of the active chain how much it took of the best-paying transactions.
 
-    Transactions are ranked by package feerate. Blocks that could not be measured are left out.
+    X is the number of transactions in the block. `top_x_ratio` is the part of the X best-paying waiting
+    transactions that the block took; `outside_2x_ratio` is the part of its transactions that were not among
+    the 2X best-paying. Transactions are ranked by package feerate. Blocks that could not be measured are left
+    out.
     """
     counted = blocks.filter("is_active AND is_counted AND feerate_kind = 'package'")
     return _rows(counted.project("pool, top_x_ratio, outside_2x_ratio, block_hash").order("block_hash"))
 
 
 def _interval_curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[tuple[float, float]]:
-    """Return the distribution of the known block intervals in seconds, of empty blocks or of all others."""
+    """Return the distribution of the known block intervals of empty blocks, or of all others.
+
+    Each point is (seconds, ratio of intervals that are not longer).
+    """
     timed = blocks.filter(f"is_active AND interval_s IS NOT NULL AND is_empty = {is_empty}")
     return _distribution(timed.project("interval_s"))
 
 
 def _spread_curve(blocks: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
-    """Return the distribution of the seconds between the first and the last of our nodes to get a block."""
+    """Return the distribution of the seconds between the first and the last of our nodes to get a block.
+
+    Each point is (seconds, ratio of blocks with no longer delay).
+    """
     known = blocks.filter("spread_s IS NOT NULL")
     return _distribution(known.aggregate("any_value(spread_s) AS spread_s", "block_hash").project("spread_s"))
 
 
 def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
-    """Return the empirical distribution of one column, as (value, ratio of values that are not larger).
+    """Return the empirical distribution of one column as points (value, ratio of values not larger).
 
     If there are more than 400 values, the points at evenly spaced ranks are returned.
     """
@@ -417,7 +435,7 @@ def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
 
 
 def _epochs(blocks: duckdb.DuckDBPyRelation) -> dict[int, dt.date]:
-    """Return the first UTC day, by header time, of each difficulty epoch's blocks in the dataset."""
+    """Map each difficulty epoch in the dataset to the first UTC day, by header time, of its blocks."""
     days = blocks.filter("is_active AND header_time IS NOT NULL").aggregate(
         f"height // {EPOCH_BLOCKS} AS epoch, min(header_time) AS first_time", f"height // {EPOCH_BLOCKS}"
     )

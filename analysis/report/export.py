@@ -47,7 +47,7 @@ class Download(NamedTuple):
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int | None = None) -> tuple[str, int]:
-    """Write rows as CSV, all of them or as many as fit into `max_bytes`; return the text and the row count.
+    """Return rows as CSV text, all of them or as many as fit into `max_bytes`, and the number of rows in it.
 
     Values are exact. `row_output.inert_field` writes each field, as it does for `pool-analysis show`.
     """
@@ -66,7 +66,7 @@ def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int | None = None)
 
 
 def csv_download(table: Table) -> Download | None:
-    """Make the link that holds a table's CSV, cut at 400 kB; return None if the table has no rows."""
+    """Return a link that holds a table's CSV, cut at 400 kB; None if the table has no rows."""
     if not table.records:
         return None
     text, n_rows = csv_text(table.records, max_bytes=MAX_CSV_BYTES)
@@ -77,7 +77,7 @@ def csv_download(table: Table) -> Download | None:
 
 
 def svg_download(figure: Figure) -> Download:
-    """Make the link that holds a figure as an SVG file."""
+    """Return a link (a data URI) that holds a whole figure as an SVG file."""
     uri = f"data:image/svg+xml;charset=utf-8,{quote(standalone(figure), safe=SAFE_IN_DATA)}"
     return Download(f"{figure.figure_id}.svg", uri, "SVG")
 
@@ -111,7 +111,7 @@ def _files(page: Page) -> Iterator[tuple[str, bytes]]:
 
 
 def standalone(figure: Figure) -> str:
-    """Join the title, legend and panels of a figure into one SVG text, in the colours of the light page."""
+    """Return the title, legend and panels of a figure as one SVG text, in the colours of the light page."""
     drawings = [ET.fromstring(str(panel.wide)) for panel in figure.panels]  # noqa: S314 - drawn by us
     sizes = [_size(drawing) for drawing in drawings]
     per_row = max(1, int((_MAX_WIDTH_PX + _GAP_PX) // (max(width for width, _ in sizes) + _GAP_PX)))
@@ -212,7 +212,10 @@ def _key(root: ET.Element, entry: LegendKey, left: float, top: float) -> None:
 
 
 def _framed_key(root: ET.Element, entry: LegendKey, left: float, top: float) -> None:
-    """Draw a small frame: dashed for a part of a period, or with slanted lines for what is unknown."""
+    """Draw the small frame of a legend's entry at (`left`, `top`) into the SVG `root`.
+
+    It is dashed for a part of a period, or has slanted lines for what is unknown.
+    """
     box = {"x": f"{left + 1:g}", "y": f"{top + 1:g}", "width": "22", "height": "10", "fill": "none"}
     frame = ET.SubElement(root, "rect", box, stroke=entry.colour)
     if entry.shape == "frame":
@@ -228,13 +231,13 @@ def _text(root: ET.Element, text: str, left: float, base: float, *, size: int, w
 
 
 def _in_light(svg: str) -> str:
-    """Replace each CSS variable in an SVG, `var(--name)`, with its value on the light page."""
+    """Return an SVG in which each CSS variable, `var(--name)`, is replaced by its value on the light page."""
     return _VARIABLE.sub(lambda found: _colours()[found[1]], svg)
 
 
 @cache
 def _colours() -> Mapping[str, str]:
-    """Read the values that CSS variables have on the light page from the style sheet."""
+    """Map each CSS variable of the style sheet to its value on the light page."""
     css = (resources.files("analysis.report") / "templates" / "report.css").read_text(encoding="utf-8")
     light = css.split("@media (prefers-color-scheme: dark)")[0]
     return dict(re.findall(r"(--[\w-]+): ([^;]+);", light))

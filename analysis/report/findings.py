@@ -22,7 +22,7 @@ OVER_TIME: Final = Unanswered(
 
 
 def findings(sections: Iterable[Section]) -> list[Finding]:
-    """Return the findings of every section that has some, in the order of the page.
+    """Return the findings (sentences that answer its question) of every section that has some, in page order.
 
     The words "95 % interval" are left out of the sentences. The page and the terminal say once, for all of
     them, that ranges are 95 % intervals.
@@ -39,7 +39,7 @@ def findings(sections: Iterable[Section]) -> list[Finding]:
 
 
 def answers(marts: Marts) -> tuple[list[Section], list[Unanswered]]:
-    """Return the sections with data, and the questions without an answer.
+    """Return the sections of the report that have data, and the questions that lack data for an answer.
 
     Questions that lack the same data become one entry.
     """

@@ -32,7 +32,10 @@ Course = Iterable[tuple[dt.date, Row]]
 
 
 class Columns(NamedTuple):
-    """Names the columns of a headline number and of the ends of its interval, which may have none."""
+    """Names the mart's columns of a headline number: the value and the two ends of its interval.
+
+    The names of the ends are empty if the number has no interval.
+    """
 
     value: str
     low: str = ""
@@ -40,7 +43,7 @@ class Columns(NamedTuple):
 
 
 def headlines(marts: Marts) -> list[Headline]:
-    """Return the headline numbers for which there is data, in the order of the sections."""
+    """Return the headline numbers of the report for which there is data, in the order of the sections."""
     makers = (
         _largest,
         _half_of_blocks,
@@ -205,10 +208,10 @@ def _headline(
     course: Course = (),
     largest: float | None = None,
 ) -> Headline:
-    """Make a headline from the `columns` of a row, each number written by `write`.
+    """Return a headline from the `columns` of a row, each number formatted by the function `write`.
 
-    `course` has rows with the same columns per period. Its line is drawn if it is long enough, else the
-    interval on a scale that ends at `largest`.
+    `course` has rows with the same columns, one per period. Its line is drawn if it has enough points, else
+    the interval on a scale that ends at `largest`.
     """
     point = _point(row, columns, write)
     points = [
@@ -239,7 +242,10 @@ def _point(row: Row, columns: Columns, write: Write, before: str = "") -> SparkP
 
 
 def _interval(point: SparkPoint, write: Write) -> str:
-    """Write the interval of a point, with a unit that both ends have written once; empty without one."""
+    """Return the interval of a point as text, such as `2 to 3 s`; empty if the point has none.
+
+    A unit that both ends have is written once.
+    """
     if point.low is None or point.high is None:
         return ""
     low, high = write(point.low), write(point.high)

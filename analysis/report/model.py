@@ -52,11 +52,11 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Holds a table with a caption. The page shows the first `n_shown` rows, and the others when asked.
+    """Holds a table with a caption. The page shows the first `n_shown` rows, and the others on request.
 
-    The first table of a section is open. One with `is_folded` is only first if all are.
-    `records` are the unchanged rows of the mart, for the CSV; `n_records` is how many rows the mart has.
-    `mart` is empty for a table that is not made from one mart.
+    The first table of a section is unfolded; a table with `is_folded` comes after those without it. `records`
+    are the unchanged rows of the mart, for the CSV; `n_records` is how many rows the mart has. `mart` is
+    empty for a table that is not made from one mart.
     """
 
     table_id: str
@@ -84,7 +84,10 @@ class Table:
 
     @property
     def groups(self) -> list[tuple[str, int]]:
-        """Return the upper line of heads as (label, number of columns); empty if no column has a group."""
+        """Return the upper line of column heads as (label, number of columns).
+
+        Empty if no column has a group.
+        """
         runs = itertools.groupby(self.columns, key=lambda column: column.group)
         groups = [(label, len(list(run))) for label, run in runs]
         return groups if any(label for label, _ in groups) else []
@@ -132,7 +135,7 @@ class Figure:
 
     @property
     def n_seen(self) -> int:
-        """Return the number of panels that are seen at a time."""
+        """Return how many panels of the figure are visible at a time: one if the reader chooses, else all."""
         return 1 if self.choice else len(self.panels)
 
 
@@ -158,7 +161,7 @@ class DefinitionList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """Holds a question without an answer, what is lacking for it, and the command that brings that."""
+    """Holds a question without an answer, which data it lacks, and the command that brings these data."""
 
     question: str
     lacks: str
@@ -166,9 +169,9 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Holds the figures and tables of a section, and in `missing` what the parts without data lack.
+    """Holds the figures and tables of a section, and in `missing` which data the parts left out lack.
 
-    A text in `missing` is about the question of the section itself.
+    A plain text in `missing` is about the question of the section itself.
     """
 
     parts: Sequence[Figure | Table | DefinitionList]
@@ -188,14 +191,17 @@ class Section:
 
     @property
     def figures(self) -> list[Figure]:
-        """Return the figures that are seen at once: the first ones, as long as they have 2 panels in all."""
+        """Return the figures that the page shows unfolded: the first ones, up to 2 panels in all.
+
+        At least one is shown.
+        """
         sizes = itertools.accumulate(figure.n_seen for figure in self._figures)
         n_shown = max(1, sum(size <= MAX_PANELS for size in sizes))
         return self._figures[:n_shown]
 
     @property
     def fits_one_row(self) -> bool:
-        """Tell whether the findings, one narrow chart and a table of few columns stand side by side."""
+        """Return whether the findings, one narrow chart and a table of few columns fit side by side."""
         narrow = [figure for figure in self.figures if figure.layout != "full"]
         table = next(iter(self.tables), None)
         if [(figure.layout, figure.n_seen) for figure in narrow] != [("single", 1)]:
@@ -206,7 +212,7 @@ class Section:
 
     @property
     def folded_figures(self) -> list[Figure]:
-        """Return the other figures, which the page folds."""
+        """Return the figures that the page hides until the reader unfolds them: all but `figures`."""
         return self._figures[len(self.figures) :]
 
     @property
@@ -215,7 +221,7 @@ class Section:
 
     @property
     def tables(self) -> list[Table | DefinitionList]:
-        """Return the tables and lists of the section, those first that should not be folded."""
+        """Return the tables and lists of the section; those that start folded come last."""
         found = [part for part in self.parts if not isinstance(part, Figure)]
         return sorted(found, key=lambda part: isinstance(part, Table) and part.is_folded)
 
@@ -237,7 +243,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Holds the sentences that answer a question; `section` is the id of the section behind them."""
+    """Holds the sentences that answer a question of the report, and the id of the section behind them."""
 
     section: str
     question: str
@@ -246,9 +252,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Describes the blocks that one source tells of: its name, their number, heights and times.
+    """Describes the blocks that one source reports: its name, and their number, heights and times.
 
-    All are texts; `times` says whose times they are, and is empty if the source gives none.
+    All are texts; `times` says whether the times are arrivals or header times, and is empty if there are
+    none.
     """
 
     name: str

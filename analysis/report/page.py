@@ -59,7 +59,7 @@ def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
 
 
 def page(marts: Marts) -> Page:
-    """Make the whole content of the report, still without HTML, from the rows that were read of the marts."""
+    """Return the whole content of the report as a Page, still without HTML, from the rows of the marts."""
     sections, unanswered = answers(marts)
     return Page(
         title="Bitcoin mining pools, measured",
@@ -75,7 +75,7 @@ def page(marts: Marts) -> Page:
 
 
 def render(content: Page) -> str:
-    """Render the content of a report as HTML. Every text is escaped."""
+    """Return the content of a report as one HTML text. Every text in it is escaped."""
     environment = Environment(
         loader=PackageLoader("analysis.report", "templates"),
         autoescape=True,
@@ -95,7 +95,7 @@ def render(content: Page) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Escape a text for HTML, and turn each part between backticks into code whose words are never broken."""
+    """Return a text escaped for HTML; each part between backticks is code whose words are never broken."""
     return Markup(_CODE.sub(_code, str(escape(text))))  # noqa: S704 - escaped first
 
 
@@ -105,7 +105,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def lede(marts: Marts) -> str:
-    """Write the lead of the report: number, chain and time of the blocks, who watched, what is missing."""
+    """Return the report's lead: number, chain and time of the blocks, who watched, what is missing."""
     window = marts.window
     blocks = plural(window["n_blocks"], "block")
     if window["first_time"] is not None:
@@ -119,7 +119,10 @@ def lede(marts: Marts) -> str:
 
 
 def _without_pool(marts: Marts) -> str:
-    """Say of how many blocks nobody tells anything about who mined them; they count in no share."""
+    """Return a sentence on the blocks of which only a header or an arrival is known; empty if there are none.
+
+    Nobody says who mined such blocks, so they count in no share.
+    """
     n_blocks = marts.window["n_blocks"]
     lacking = n_blocks - next((row["total_block_count"] for row in marts.shares), 0)
     if not lacking:
@@ -134,7 +137,7 @@ def _chain(marts: Marts) -> str:
 
 
 def facts(marts: Marts) -> list[tuple[str, str]]:
-    """Return the facts for the head of the page as (label, value): heights, times and counts."""
+    """Return the facts for the head of the page as (label, value): chain, heights, times and counts."""
     window = marts.window
     known = [("Chain", _chain(marts)), ("Heights", _heights(window))]
     if window["first_time"] is not None:
@@ -150,7 +153,7 @@ def facts(marts: Marts) -> list[tuple[str, str]]:
 
 
 def sources(marts: Marts) -> list[Source]:
-    """Return who tells of the blocks: our nodes, a backfill, or others by name, with counts and dates."""
+    """Return who reported the blocks (our nodes, a backfill, or others by name), with counts and dates."""
     return [
         Source(
             name=SOURCES.get(row["told_by"]) or f"told by {printable(row['told_by'])}",
@@ -163,7 +166,7 @@ def sources(marts: Marts) -> list[Source]:
 
 
 def _times(source: Row) -> str:
-    """Write from when to when the blocks of a source are: by arrival where it is a list of arrivals."""
+    """Return a text on when a source's blocks were found: by arrivals if known, else header times."""
     if source["first_arrival"] is not None:
         return f"arrivals {span(source['first_arrival'], source['last_arrival'])}"
     if source["first_time"] is not None:
@@ -172,7 +175,10 @@ def _times(source: Row) -> str:
 
 
 def _of_heights(window: Row) -> str:
-    """Write the number of blocks of the active chain, and of how many heights if some of them lack."""
+    """Return a text with the number of blocks of the active chain.
+
+    If some heights have no block, the text also gives the number of heights.
+    """
     n_blocks, first, last = window["n_blocks"], window["first_height"], window["last_height"]
     if first is None or last - first + 1 == n_blocks:
         return f"{count(n_blocks)} active"

@@ -19,11 +19,11 @@ class Different(NamedTuple):
 
 
 def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
-    """Find the pools whose share `count` / `total` of blocks differs from the others, by Fisher's exact test.
+    """Return the pools whose share `count` / `total` of blocks differs from that of all others.
 
-    `count` and `total` are column names. `rows` has one row per pool, and one for all pools together. The
-    p values are corrected for the number of pools. A pool is not compared if it or all others together have
-    fewer than 5 blocks. Blocks of unknown pools count only among the others.
+    The test is Fisher's exact test. `count` and `total` are column names. `rows` has one row per pool, and
+    one for all pools together. The p values are corrected for the number of pools. A pool is not compared if
+    it or all others together have fewer than 5 blocks. Blocks of unknown pools count only among the others.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
 
@@ -39,7 +39,7 @@ def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
 
 
 def by_blocks(blocks: Sequence[Row], name: str) -> Different:
-    """Find the pools whose blocks differ in column `name` from all others, by the Mann-Whitney test.
+    """Return the pools whose blocks differ in column `name` from all others (Mann-Whitney test).
 
     `blocks` has one row per block; a block without a value is left out. A pool does not count as different if
     ranks and means disagree on the direction. The p values are corrected for the number of pools. A pool is
@@ -79,7 +79,7 @@ def _different(tests: Mapping[str, tuple[float, float]]) -> Different:
 
 
 def outlier_sentences(marts: Marts, rows: Iterable[Row], name: str, pools: set[str], claim: str) -> list[str]:
-    """Write a sentence that names the given pools and their ratio `name`; return an empty list for no pool.
+    """Return one sentence that names the given pools and their ratio `name`; an empty list for no pool.
 
     The claim starts with a verb in the plural, as in "take fewer of the top X"; one pool alone gets "takes".
     """

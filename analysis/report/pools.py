@@ -13,20 +13,20 @@ MAX_CHART_POOLS: Final = 15
 
 
 def recent_window(marts: Marts) -> str | None:
-    """Return the longest time window up to a month that the data spans, or None if it spans no day."""
+    """Return the longest time window (month, week or day) that the data spans; None if they span no day."""
     found = {row["time_window"] for row in marts.rows("pool_share_window")}
     return next((window for window in ("month", "week", "day") if window in found), None)
 
 
 def recent_pools(marts: Marts) -> list[str]:
-    """Return the pools with blocks in the recent window, the largest there first."""
+    """Return the pools with blocks in the last month (or the longest window known), the largest first."""
     window = recent_window(marts)
     rows = [row for row in marts.rows("pool_share_window") if row["time_window"] == window]
     return [row["pool"] for row in rows if row["rank"] is not None and row["block_count"]]
 
 
 def whole_concentration(marts: Marts) -> Row | None:
-    """Return the concentration of all blocks by pool, or None where no pool is named."""
+    """Return the mart's row with the concentration of all blocks by pool; None where no pool is named."""
     for row in marts.rows("concentration_index"):
         if row["period_kind"] == "all" and row["grouped_by"] == "pool" and row["nakamoto"] is not None:
             return row
@@ -34,9 +34,10 @@ def whole_concentration(marts: Marts) -> Row | None:
 
 
 def prominent_pools(marts: Marts, n_pools: int = N_COLOURS) -> list[str]:
-    """Return the pools that charts show by name: in turn the next largest over all and the next of late.
+    """Return the `n_pools` pools that charts show by name.
 
-    A pool that has risen is thus among them, although its share over all is still small.
+    They are taken in turn from the largest over all blocks and the largest of the last month. A pool that has
+    risen is thus among them, although its share over all is still small.
     """
     turns = itertools.zip_longest(marts.pools, recent_pools(marts))
     return list(dict.fromkeys(pool for turn in turns for pool in turn if pool is not None))[:n_pools]
@@ -57,7 +58,7 @@ def pool_colour(marts: Marts, pool: str) -> str:
 
 
 def ratio_row(marts: Marts, row: Row, name: str, *, mark: Mark = "dot") -> RatioRow:
-    """Make the chart row of a pool from `<name>_ratio`, which must not be null, and its 95 % interval."""
+    """Return the row of a chart for one pool, from its `<name>_ratio` (never null) and 95 % interval."""
     return RatioRow(
         row=row["pool"],
         label=marts.name(row["pool"]),
@@ -71,7 +72,7 @@ def ratio_row(marts: Marts, row: Row, name: str, *, mark: Mark = "dot") -> Ratio
 
 
 def rows_to_draw(rows: Iterable[Row], name: str) -> list[Row]:
-    """Choose the rows that a chart of `<name>_ratio` draws; rows in which the ratio is null are dropped.
+    """Return the rows that a chart of `<name>_ratio` draws; rows in which the ratio is null are dropped.
 
     The chart draws the row of all pools, the first 15 pools in the order of the rows, and unknown.
     """
@@ -81,7 +82,7 @@ def rows_to_draw(rows: Iterable[Row], name: str) -> list[Row]:
 
 
 def left_out_note(rows: Iterable[Row], n_drawn: int = MAX_CHART_POOLS) -> str:
-    """Say in a sentence how many pools a chart of `n_drawn` pools leaves out; an empty text for none."""
+    """Return a sentence on how many pools a chart of `n_drawn` pools leaves out; an empty text for none."""
     n_pools = len(_pools(rows)) - n_drawn
     return f" {plural(n_pools, 'pool')} with fewer blocks: in the table only." if n_pools > 0 else ""
 

@@ -43,7 +43,7 @@ DOWN: Final = "\N{BLACK DOWN-POINTING TRIANGLE}"
 
 
 def _newest(kind: str, days: int) -> str:
-    """Write the SQL condition for the periods of a kind in the last days before the newest one."""
+    """Return the SQL condition that selects the periods of one kind from the last `days` days of the data."""
     newest = "(SELECT max(from_day) FROM pool_share_period)"
     return f"period_kind = '{kind}' AND from_day > {newest} - {days}"
 
@@ -60,7 +60,10 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def risers(marts: Marts) -> list[str]:
-    """Say which pool gained and which lost most in the last month, or week, as far as a test shows it."""
+    """Return sentences on the pools that gained and lost most in the last month (or week).
+
+    A change counts only if a test shows that it is not chance.
+    """
     rows = [row for row in marts.rows("pool_share_window") if not row["is_unknown"] and _is_sure(row)]
     window = next((name for name in ("month", "week") if any(r["time_window"] == name for r in rows)), None)
     changed = sorted(
@@ -79,7 +82,7 @@ def risers(marts: Marts) -> list[str]:
 
 
 def recent_leader(marts: Marts) -> list[str]:
-    """Say which pool mined the most in the last month, or week, if over all blocks another one did."""
+    """Return a sentence on the leader of the last month (or week), if another pool leads over all blocks."""
     ranked = [row for row in marts.rows("pool_share_window") if row["rank"] == 1]
     leaders = {row["time_window"]: row for row in reversed(ranked)}
     recent = next((leaders[name] for name in ("month", "week") if name in leaders), None)
@@ -90,7 +93,7 @@ def recent_leader(marts: Marts) -> list[str]:
 
 
 def window_figure(marts: Marts) -> Figure:
-    """Draw the share of each pool, one panel for each time window; arrows mark certain changes."""
+    """Return the figure of each pool's share, a panel per time window; arrows mark significant changes."""
     drawn = {*prominent_pools(marts, N_RANKED), UNKNOWN}
     panels = []
     shown = _windows(marts)
@@ -118,7 +121,7 @@ def window_figure(marts: Marts) -> Figure:
 
 
 def window_table(marts: Marts) -> Table:
-    """Make the table of shares per pool and time window, with the change against the window before."""
+    """Return the table of shares per pool and time window, with the change against the window before."""
     return mart_table(
         "share-window-table",
         "Share per pool and time window, and its change",
@@ -144,7 +147,7 @@ def window_table(marts: Marts) -> Table:
 
 
 def stack_figure(marts: Marts) -> Figure | None:
-    """Draw the shares stacked over time, one panel for each window; None if no window has two periods."""
+    """Return the figure of stacked shares over time, a panel per window; None if no window has 2 periods."""
     layers = _layers(marts)
     panels: list[Panel] = []
     marked: list[Event] = []
@@ -186,7 +189,10 @@ def stack_figure(marts: Marts) -> Figure | None:
 
 
 def period_tables(marts: Marts) -> list[Table]:
-    """Make the table behind the stacked shares of all blocks, newest period first. Days have their own."""
+    """Return, in a list, the table behind the stacked shares of all blocks, newest period first.
+
+    The list is empty if the periods are days, which have a table of their own.
+    """
     rows = sorted(
         _period_rows(marts, "all"),
         key=lambda row: (-row["from_day"].toordinal(), -row["block_count"], row["pool"]),
@@ -212,7 +218,7 @@ def period_tables(marts: Marts) -> list[Table]:
 
 
 def _windows(marts: Marts) -> list[str]:
-    """Return the windows to show; one with the same blocks as all blocks is left out."""
+    """Return the time windows to show; one that has as many blocks as the whole data is left out."""
     counts = {row["time_window"]: row["total_block_count"] for row in marts.rows("pool_share_window")}
     return [
         window
@@ -239,7 +245,7 @@ def _ratio_row(marts: Marts, row: Row) -> RatioRow:
 
 
 def _is_sure(row: Row) -> bool:
-    """Return whether the test, corrected for the number of pools, shows that the share changed."""
+    """Return whether a test, corrected for the number of pools, shows that the pool's share changed."""
     return row["adjusted_p_value"] is not None and row["adjusted_p_value"] < SIGNIFICANCE
 
 
@@ -248,7 +254,7 @@ def _change_range(row: Row) -> str:
 
 
 def _layers(marts: Marts) -> list[Layer]:
-    """Return the layers from the top: each prominent pool, the other pools together, the unknown ones."""
+    """Return the layers of the stack from the top: prominent pools, other pools together, unknown blocks."""
     named = [
         Layer(key=pool, label=marts.name(pool), colour=pool_colour(marts, pool))
         for pool in prominent_pools(marts)
@@ -262,7 +268,10 @@ def _layers(marts: Marts) -> list[Layer]:
 
 
 def _period_rows(marts: Marts, window: str) -> list[Row]:
-    """Return the shares of the periods of a window: days up to two months, weeks up to two years, months."""
+    """Return the rows of shares in each period of a time window.
+
+    The periods are days if the window spans up to two months, weeks up to two years, else months.
+    """
     if window == "day":
         return []
     known = [row for row in marts.shares if row["block_count"]]
@@ -283,13 +292,13 @@ def _period_rows(marts: Marts, window: str) -> list[Row]:
 
 
 def _length(marts: Marts) -> int | None:
-    """Return the number of days from the first to the last day with a block."""
+    """Return the number of days from the first to the last day with a block; None without a block."""
     days = [row["day"] for row in marts.day_shares]
     return (max(days) - min(days)).days + 1 if days else None
 
 
 def _periods(marts: Marts, rows: Sequence[Row], layers: Sequence[Layer]) -> list[Period]:
-    """Sum the blocks of each layer in each period, and put them in words, the largest first."""
+    """Return for each period the share of blocks of each layer, and a text with them, the largest first."""
     named = {layer.key: layer.label for layer in layers}
     found: dict[dt.date, list[Row]] = {}
     for row in rows:
@@ -325,7 +334,7 @@ def _share_words(marts: Marts, row: Row) -> str:
 
 
 def _after(day: dt.date, kind: str) -> dt.date:
-    """Return the first day after a day, week or month that begins at `day`."""
+    """Return the first day after the period (a day, week or month, by `kind`) that begins at `day`."""
     if kind == "month":
         return (day.replace(day=1) + dt.timedelta(days=32)).replace(day=1)
     return day + dt.timedelta(days=7 if kind == "week" else 1)

@@ -29,7 +29,10 @@ GROUPINGS: Final[Mapping[str, str]] = MappingProxyType({"owner": "Owner", "proxy
 
 
 class MartColumn(NamedTuple):
-    """Describes one column of a table: its head, and the function that writes the cell for a mart's row."""
+    """Describes one column of a table: its head, and functions that give each cell's text and sort value.
+
+    Each function takes one row of the mart.
+    """
 
     label: str
     text: Callable[[Row], str]
@@ -61,17 +64,17 @@ def column(
     group: str = "",
     kind: Kind = "number",
 ) -> MartColumn:
-    """Make a table column that shows the mart's column `name`, each value written by the function `write`."""
+    """Return a table column that shows the mart's column `name`, each value formatted by `write`."""
     return MartColumn(label, lambda row: write(row[name]), unit, group, kind, lambda row: row[name])
 
 
 def text_column(name: str, label: str, *, group: str = "", kind: Kind = "text") -> MartColumn:
-    """Make a table column that shows the mart's text column `name`, with unsafe characters made visible."""
+    """Return a table column that shows the mart's text column `name`, with unsafe characters made visible."""
     return column(name, label, text_of, group=group, kind=kind)
 
 
 def ratio_columns(name: str, label: str, *, group: str = "") -> tuple[MartColumn, MartColumn]:
-    """Make two table columns: the ratio `<name>_ratio` as percent, and its 95 % interval."""
+    """Return two table columns: the ratio `<name>_ratio` as percent, and its 95 % interval."""
     return (
         column(f"{name}_ratio", label, percent, group=group),
         MartColumn(
@@ -94,9 +97,9 @@ def interval_columns(
     group: str = "",
     between: Callable[[Any, Any], str] = decimal_range,
 ) -> tuple[MartColumn, MartColumn]:
-    """Make two table columns: the mart's number `name`, and the interval from column `low` to column `high`.
+    """Return two table columns: the mart's number `name`, and the interval from column `low` to `high`.
 
-    `write` writes the number, and `between` the interval.
+    `write` formats the number, and `between` the interval.
     """
     return (
         column(name, label, write, unit=unit, group=group),
@@ -107,7 +110,7 @@ def interval_columns(
 
 
 def pool_head(marts: Marts, column: str = "pool") -> RowHead:
-    """Make the first column of a table of pools: each row has the pool's name and colour.
+    """Return the first column of a table of pools: each row has the pool's name and colour.
 
     `column` names the mart's column with the pool. The row of all pools is marked as a total.
     """
@@ -120,7 +123,7 @@ def pool_head(marts: Marts, column: str = "pool") -> RowHead:
 
 
 def text_head(label: str, name: str) -> RowHead:
-    """Make the first column of a table from the mart's text column `name`, under the head `label`."""
+    """Return the first column of a table, made from the mart's text column `name`, under the head `label`."""
     return RowHead(label, lambda row: text_of(row[name]))
 
 
@@ -137,7 +140,7 @@ def mart_table(
     note: str = "",
     is_folded: bool | None = None,
 ) -> Table:
-    """Make a table from rows of a mart. It shows at most 60 rows, and a note says how to see the others.
+    """Return a table from rows of a mart. It shows at most 60 rows, and a note says how to see the others.
 
     `records` are the rows for the CSV, if they are not `rows`, and `n_records` is how many the mart has. A
     table of more than 24 rows is folded, unless `is_folded` decides it.
@@ -168,7 +171,7 @@ def mart_table(
 
 
 def _sorted_by(show: MartColumn, row: Row) -> float | str | None:
-    """Return what a cell is sorted by: a finite number, or its text."""
+    """Return what a cell is sorted by: a number, or a date as ISO text; None means by the cell's text."""
     value = show.value(row) if show.value else None
     if isinstance(value, dt.datetime | dt.date):
         return value.isoformat()
@@ -180,7 +183,7 @@ def _sorted_by(show: MartColumn, row: Row) -> float | str | None:
 def group_tables(
     marts: Marts, name: str, table_id: str, title: str, columns: Sequence[MartColumn]
 ) -> list[Table]:
-    """Make a table of the owners and groups with blocks of several pools; return an empty list without any.
+    """Return, in a list, a table of the owners and groups with blocks of several pools; empty without any.
 
     `name` is the name under which the section asked for the rows.
     """
@@ -208,7 +211,7 @@ def group_tables(
 
 
 def period_name(row: Row) -> str:
-    """Name the period of a row: its UTC day, its difficulty epoch, or "whole window"."""
+    """Return the name of a row's period: its UTC day, its difficulty epoch, or "whole window"."""
     if row["period_kind"] == "all":
         return "whole window"
     return f"epoch {row['period']}" if row["period_kind"] == "epoch" else str(row["period"])

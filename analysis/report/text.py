@@ -60,11 +60,11 @@ _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def printable(text: object, *, max_length: int = MAX_TEXT_LENGTH) -> str:
-    """Make text that strangers chose safe to show: characters that could steer a terminal become visible.
+    """Return text that strangers chose in a form that is safe to show.
 
     An ASCII control character becomes its control picture (ESC is ␛); others are written as ⟨U+202E⟩. This
     also covers characters that change the reading direction. A text longer than `max_length` is cut and gets
-    an ellipsis. The template escapes the text for HTML.
+    an ellipsis. The text is not escaped for HTML; the template does that.
     """
     whole = str(text)
     shown = "".join(_visible(character) for character in whole[:max_length])
@@ -83,7 +83,7 @@ def _visible(character: str) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Write a ratio as percent with one decimal, below 1 % with two significant digits: `28.9 %`, `0.35 %`.
+    """Format a ratio as percent with one decimal, below 1 % with two significant digits: `28.9 %`, `0.35 %`.
 
     Exactly 0 and 100 % have no decimal. A ratio below 0.01 % is written as `<0.01 %`.
     """
@@ -93,14 +93,14 @@ def percent(ratio: float | None) -> str:
 
 
 def percent_range(low: float | None, high: float | None) -> str:
-    """Write an interval of ratios as percent for a table, with a dash between its ends: `22.0-36.8 %`."""
+    """Format an interval of ratios as percent for a table, with a dash between its ends: `22.0-36.8 %`."""
     if low is None or high is None:
         return NOTHING
     return f"{_percent_digits(low)}\N{EN DASH}{_percent_digits(high)}{GAP}%"
 
 
 def percent_interval(low: float | None, high: float | None) -> str:
-    """Write an interval of ratios as percent for a sentence: `22.0 to 36.8 %`."""
+    """Format an interval of ratios as percent for a sentence: `22.0 to 36.8 %`."""
     if low is None or high is None:
         return NOTHING
     return f"{_percent_digits(low)} to {_percent_digits(high)}{GAP}%"
@@ -119,19 +119,22 @@ def _percent_digits(ratio: float) -> str:
 
 
 def count(number: float | None) -> str:
-    """Write a count with commas between thousands; from 10^15 on as a number times a power of ten."""
+    """Format a count with commas between thousands; from 10^15 on as a number times a power of ten."""
     if number is None:
         return NOTHING
     return decimal(number) if abs(number) >= _LARGEST_COUNT else f"{number:,.0f}"
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """Write a count with its noun: `1 block`, `2,016 blocks`. `many` is a plural that does not end in "s"."""
+    """Format a count with its noun: `1 block`, `2,016 blocks`.
+
+    `many` is the plural where it is not `one` with an "s".
+    """
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
 def decimal(number: float | None) -> str:
-    """Write a number with at least three digits; below 0.0001 and from 10^9 on with a power of ten."""
+    """Format a number with at least three digits; below 0.0001 and from 10^9 on with a power of ten."""
     if number is None or math.isnan(number):
         return NOTHING
     if number == 0:
@@ -147,29 +150,29 @@ def decimal(number: float | None) -> str:
 
 
 def decimal_range(low: float | None, high: float | None) -> str:
-    """Write an interval of numbers for a table, as `1.2 to 3.4`; an upper end of None is infinity."""
+    """Format an interval of numbers for a table, as `1.2 to 3.4`; an upper end of None is infinity."""
     if low is None and high is None:
         return NOTHING
     return f"{decimal(low)} to {'∞' if high is None else decimal(high)}"
 
 
 def index_number(number: float | None) -> str:
-    """Write an index of concentration: a whole number without decimals, any other with three digits."""
+    """Format an index of concentration: a whole number without decimals, any other with three digits."""
     return count(number) if number is None or number == round(number) else decimal(number)
 
 
 def index_range(low: float | None, high: float | None) -> str:
-    """Write an interval of an index of concentration: `0.151 to 0.212`."""
+    """Format an interval of an index of concentration: `0.151 to 0.212`."""
     return NOTHING if low is None or high is None else f"{index_number(low)} to {index_number(high)}"
 
 
 def growth(ratio: float | None) -> str:
-    """Write a relative change as percent with its sign and three digits: `+0.123 %`."""
+    """Format a relative change as percent with its sign and three digits: `+0.123 %`."""
     return NOTHING if ratio is None or math.isnan(ratio) else f"{_growth_digits(ratio)}{GAP}%"
 
 
 def growth_range(low: float | None, high: float | None) -> str:
-    """Write an interval of relative changes: `+0.0121 to +0.123 %`."""
+    """Format an interval of relative changes: `+0.0121 to +0.123 %`."""
     return NOTHING if low is None or high is None else f"{_growth_digits(low)} to {growth(high)}"
 
 
@@ -178,27 +181,27 @@ def _growth_digits(ratio: float) -> str:
 
 
 def quotient(number: float | None) -> str:
-    """Write how many times larger a number is than another: three digits after a sign of multiplication."""
+    """Format how many times larger a number is than another: three digits after a sign of multiplication."""
     return NOTHING if number is None or math.isnan(number) else f"{TIMES}{decimal(number)}"
 
 
 def quotient_range(low: float | None, high: float | None) -> str:
-    """Write an interval of quotients, each with its sign of multiplication."""
+    """Format an interval of quotients, each with its sign of multiplication."""
     return NOTHING if low is None or high is None else f"{quotient(low)} to {quotient(high)}"
 
 
 def share_change(change: float | None) -> str:
-    """Write the change of a share, given as a ratio, in percentage points with its sign: `+1.3`."""
+    """Format the change of a share, given as a ratio, in percentage points with its sign: `+1.3`."""
     return NOTHING if change is None or math.isnan(change) else f"{100 * change:+.1f}".replace("-", MINUS)
 
 
 def share_change_range(low: float | None, high: float | None) -> str:
-    """Write an interval of changes of a share in percentage points: `+0.4 to +1.3`."""
+    """Format an interval of changes of a share in percentage points: `+0.4 to +1.3`."""
     return NOTHING if low is None or high is None else f"{share_change(low)} to {share_change(high)}"
 
 
 def metric(number: float | None, unit: str) -> str:
-    """Write a number and its unit with the metric prefix that fits: `612 EH/s`, `3.33 mH/s`."""
+    """Format a number and its unit with the metric prefix that fits: `612 EH/s`, `3.33 mH/s`."""
     if number is None or math.isnan(number):
         return NOTHING
     step = _NO_PREFIX
@@ -210,7 +213,9 @@ def metric(number: float | None, unit: str) -> str:
 
 
 def hashprice(amount_per_ph: float | None, unit: str) -> str:
-    """Write what 1 PH/s of hashing power earns in a day, as `1 PH/s earned 55.3 USD`; `unit` is the currency.
+    """Format what 1 PH/s earns in a day, as `1 PH/s earned 55.3 USD`; `unit` is the currency.
+
+    `unit` is the currency.
 
     If 1 PH/s would earn 10^9 or more, as on a chain with a low difficulty, the amount for the largest of 1
     TH/s, 1 GH/s, 1 MH/s, 1 kH/s and 1 H/s that earns less is written.
@@ -224,7 +229,7 @@ def hashprice(amount_per_ph: float | None, unit: str) -> str:
 
 
 def bitcoin(amount_sat: float | None) -> str:
-    """Write an amount given in satoshi as a number of BTC: two decimals from 1 BTC on, else three digits."""
+    """Format an amount given in satoshi as a number of BTC: two decimals from 1 BTC on, else three digits."""
     if amount_sat is None:
         return NOTHING
     value = amount_sat / _SAT_PER_BTC
@@ -232,39 +237,39 @@ def bitcoin(amount_sat: float | None) -> str:
 
 
 def signed(number: float | None) -> str:
-    """Write a number, such as an effect size, with its sign and two decimals."""
+    """Format a number, such as an effect size, with its sign and two decimals."""
     if number is None or math.isnan(number):
         return NOTHING
     return f"{number:+.2f}".replace("-", MINUS)
 
 
 def p_value(number: float | None) -> str:
-    """Write a p value with two significant digits; below 0.001 as `<0.001`."""
+    """Format a p value with two significant digits; below 0.001 as `<0.001`."""
     if number is None or math.isnan(number):
         return NOTHING
     return "<0.001" if number < _SMALL_P else f"{number:.2g}"
 
 
 def p_claim(number: float) -> str:
-    """Write a p value for a sentence: `p = 0.032`, `p < 0.001`."""
+    """Format a p value for a sentence: `p = 0.032`, `p < 0.001`."""
     shown = p_value(number)
     return f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
 
 
 def duration_range(low_s: float | None, high_s: float | None) -> str:
-    """Write an interval of durations: `2.31 ms to 4.20 s`."""
+    """Format an interval of durations: `2.31 ms to 4.20 s`."""
     return NOTHING if low_s is None or high_s is None else f"{duration(low_s)} to {duration(high_s)}"
 
 
 def median(row: Mapping[str, Any], name: str) -> str:
-    """Write the median `<name>_median_s` of a row for a sentence, with its 95 % interval if it has one."""
+    """Format the median `<name>_median_s` of a row for a sentence, with its 95 % interval if it has one."""
     low_s, high_s = row[f"{name}_median_low_s"], row[f"{name}_median_high_s"]
     interval = "" if low_s is None else f" ({INTERVAL} {duration_range(low_s, high_s)})"
     return f"{duration(row[f'{name}_median_s'])}{interval}"
 
 
 def duration(seconds: float | None) -> str:
-    """Write a duration in at most two units: `2.31 ms`, `4.20 s`, `9 min 50 s`, `3 d 4 h`."""
+    """Format a duration in at most two units: `2.31 ms`, `4.20 s`, `9 min 50 s`, `3 d 4 h`."""
     if seconds is None or math.isnan(seconds):
         return NOTHING
     if 0 < abs(seconds) < _MILLISECONDS_BELOW_S:
@@ -285,14 +290,14 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at: dt.datetime | dt.date | None) -> str:
-    """Write a UTC time to the second, or a day without a time."""
+    """Format a UTC time to the second, as `2026-01-31 12:00:00`, or a date without a time."""
     if at is None:
         return NOTHING
     return f"{at:%Y-%m-%d}{GAP}{at:%H:%M:%S}" if isinstance(at, dt.datetime) else f"{at:%Y-%m-%d}"
 
 
 def span(first: dt.datetime | None, last: dt.datetime | None) -> str:
-    """Write the span between two UTC times; if both are on one day, the day is written once."""
+    """Format the span between two UTC times; if both are on one day, the day is written once."""
     if first is None or last is None:
         return NOTHING
     if first.date() == last.date():
@@ -301,27 +306,27 @@ def span(first: dt.datetime | None, last: dt.datetime | None) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Write names for a sentence: `a, b and c`."""
+    """Format names for a sentence: `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 
 def text_of(value: Any) -> str:
-    """Write any value of a mart as text that is safe to show; None is an en dash."""
+    """Format any value of a mart as text that is safe to show; None is an en dash."""
     return NOTHING if value is None else printable(value)
 
 
 def count_or_none(number: int) -> str:
-    """Write a count for a sentence, with `none` for 0."""
+    """Format a count for a sentence, with `none` for 0."""
     return count(number) if number else "none"
 
 
 def with_interval(row: Mapping[str, Any], name: str) -> str:
-    """Write the ratio `<name>_ratio` of a row and its interval: `28.9 % (95 % interval 22.0 to 36.8 %)`."""
+    """Format the ratio `<name>_ratio` of a row and its interval: `28.9 % (95 % interval 22.0 to 36.8 %)`."""
     return f"{percent(row[f'{name}_ratio'])} ({_interval(row, name)})"
 
 
 def comma_interval(row: Mapping[str, Any], name: str) -> str:
-    """Write the ratio `<name>_ratio` of a row and its interval for a place inside brackets.
+    """Format the ratio `<name>_ratio` of a row and its interval for a place inside brackets.
 
     The form is `28.9 %, 95 % interval 22.0 to 36.8 %`.
     """
@@ -336,19 +341,22 @@ def _interval(row: Mapping[str, Any], name: str) -> str:
 
 
 def intervals_named_once(sentences: Iterable[str]) -> list[str]:
-    """Call only the first interval of several sentences a 95 % interval, so that the numbers stand out."""
+    """Return sentences in which only the first of all intervals is called a "95 % interval".
+
+    The numbers stand out better so. Empty sentences are dropped.
+    """
     parts = "\n".join(sentences).split(f"{INTERVAL} ")
     first = f"{INTERVAL} ".join(parts[:2])
     return [sentence for sentence in "".join([first, *parts[2:]]).split("\n") if sentence]
 
 
 def intervals_unnamed(sentence: str) -> str:
-    """Leave out the words "95 % interval" before an interval, for a place that says once what ranges are."""
+    """Return a sentence without the words "95 % interval", for a place that says once what ranges are."""
     return sentence.replace(f"{INTERVAL} ", "")
 
 
 def listed_pools(pools: list[str]) -> str:
-    """Write names of pools for a sentence: at most four, and then the number of the others."""
+    """Format names of pools for a sentence: at most four, and then the number of the others."""
     rest = len(pools) - MAX_NAMED
     return listed(pools if rest <= 0 else [*pools[:MAX_NAMED], plural(rest, "other pool")])
 

@@ -43,9 +43,10 @@ MAX_HOLES: Final = 40
 
 
 def events(marts: Marts, first: dt.date, last: dt.date) -> list[Event]:
-    """Return what a chart from day `first` to day `last` marks.
+    """Return what a chart from day `first` to `last` marks: halvings, new difficulties, gaps and the like.
 
-    New difficulties are left out of a chart of more than 120 days. Of the gaps, the longest 40 are marked.
+    New difficulties are left out of a chart of more than 120 days. Of the gaps in observation, the longest 40
+    are marked.
     """
     rows = [row for row in marts.rows("dated_change") if first <= row["from_at"].date() <= last]
     if last - first > RETARGETS_UP_TO:
@@ -59,7 +60,7 @@ def events(marts: Marts, first: dt.date, last: dt.date) -> list[Event]:
 
 
 def legend(found: Sequence[Event]) -> list[LegendKey]:
-    """Return the lines of the legend for the letters of some events."""
+    """Return the legend's entries that explain the letters of some marked events."""
     letters = {event.label for event in found}
     return [
         LegendKey(label=text, colour="var(--muted)", shape="bar" if letter == "G" else "dotted")
@@ -71,13 +72,13 @@ def legend(found: Sequence[Event]) -> list[LegendKey]:
 def course_legend(
     marts: Marts, course: Sequence[tuple[dt.date, Row]], found: Sequence[Event]
 ) -> list[LegendKey]:
-    """Return the legend of a course: open circles, if a period of it is there only in part, and letters."""
+    """Return the legend of a chart over time: open circles for incomplete periods, letters for events."""
     partial = [PARTIAL_KEY] if any(is_partial(marts, row) for _, row in course) else []
     return [*partial, *legend(found)]
 
 
 def is_partial(marts: Marts, row: Row) -> bool:
-    """Tell whether the data has only a part of the day or difficulty epoch of a row."""
+    """Return whether the data has only a part of the day or difficulty epoch of a row."""
     if row["period_kind"] == "epoch":
         return bool(row.get("block_count", row.get("n_blocks")) < EPOCH_BLOCKS)
     return row["period"] in {f"{found['from_day']}" for found in marts.rows("incomplete_days")}
@@ -88,7 +89,7 @@ def _length(row: Row) -> dt.timedelta:
 
 
 def _words(marts: Marts, row: Row) -> str:
-    """Say in words what happened, with its day and its number."""
+    """Return a text on one dated event: its day, what happened, and by how much or at which block."""
     day = moment(row["from_at"].date())
     pool, other = (printable(row[name]) for name in ("subject", "other"))
     kind = row["kind"]

@@ -12,8 +12,8 @@ from analysis.report.text import NO_BLOCKS, intervals_named_once
 class Topic:
     """Describes one question of the report, the rows that it reads, and the functions that answer it.
 
-    `content` makes the figures and tables of the section from the marts. `sentences` writes its findings;
-    without data it writes none.
+    `content` makes the figures and tables of the section from the marts. `sentences` returns its findings;
+    without data the list is empty.
     """
 
     section_id: str
@@ -25,7 +25,7 @@ class Topic:
     reads: Mapping[str, Read] = field(default_factory=dict)
 
     def section(self, marts: Marts) -> tuple[Section, list[Unanswered]]:
-        """Make this topic's section of the page, and the list of what it cannot answer.
+        """Return this topic's section of the page, and the list of the questions that it cannot answer.
 
         A section without a figure or a table has no place on the page, so its question is in the list.
         """

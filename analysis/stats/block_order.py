@@ -34,10 +34,10 @@ ORDER_SQL: Final = "STRUCT(n_values BIGINT, n_in_order BIGINT, low_value DOUBLE,
 
 
 def falling_chain(values: Numbers) -> Numbers:
-    """Return the values of the longest chain of falling values; of several, the one whose values are highest.
+    """Return the longest falling subsequence of `values`; of several, the one whose values are highest.
 
-    It keeps, for each length, the highest value in which a chain of this length can end (patience sorting),
-    and goes back from the end of the longest. The values are finite.
+    It keeps, for each length, the highest value in which a subsequence of this length can end (patience
+    sorting), and goes back from the end of the longest. The values must be finite.
     """
     ends: list[float] = []  # negated, so that they rise
     end_places: list[int] = []
@@ -57,7 +57,7 @@ def falling_chain(values: Numbers) -> Numbers:
 
 
 def place_error(values: Numbers) -> float:
-    """Return the mean distance of each value from its place in falling order, as a part of the list.
+    """Return the mean distance of each value from its place in falling order, divided by the list's length.
 
     Equal values share the mean of their places. It is 0 for a sorted list, 1/3 for one in random order, 1/2
     for a reversed one. This is the position prediction error of arXiv:2110.11740.
@@ -69,7 +69,10 @@ def place_error(values: Numbers) -> float:
 
 
 def _falling_order_column(lists: pa.ChunkedArray, low_quantile: pa.ChunkedArray) -> pa.Array:
-    """Describe each list: its different values, its longest chain with a low quantile, its place error."""
+    """Return a struct per list: number of distinct values, longest falling chain, its quantile, place error.
+
+    The quantile is a low one, given per row; the place error is that of `place_error`.
+    """
     rows: list[tuple[int, int, float | None, float | None]] = []
     for cell, quantile in zip(lists, low_quantile, strict=True):
         values = _list(cell)
@@ -83,7 +86,7 @@ def _falling_order_column(lists: pa.ChunkedArray, low_quantile: pa.ChunkedArray)
 
 
 def _list(cell: pa.Scalar) -> Numbers:
-    """Return the numbers of one list cell, nulls left out; a null cell gives none."""
+    """Return the numbers of one list cell as an array, without nulls; a null cell gives an empty array."""
     if cell.values is None:
         return np.empty(0)
     numbers: Numbers = cell.values.drop_null().to_numpy(zero_copy_only=False)

@@ -45,7 +45,10 @@ Links = Mapping[int, Sequence[int]]
 
 
 class Member(NamedTuple):
-    """Describes one transaction: the first and last cut at which it waits, its fee (sat), its size (vB)."""
+    """Describes one transaction: the first and last cut at which it waits, its fee (sat), its size (vB).
+
+    A cut is one of several moments at which the mempool is looked at, by number.
+    """
 
     first_cut_no: int
     last_cut_no: int
@@ -54,7 +57,10 @@ class Member(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Describes a range of cuts over which the chunk feerate (sat/vB) of one member stays the same."""
+    """Describes a range of cuts (numbered moments) in which a transaction's chunk feerate (sat/vB) is equal.
+
+    `member` is the number of the transaction in its list.
+    """
 
     member: int
     first_cut_no: int
@@ -65,10 +71,11 @@ class Run(NamedTuple):
 def chunk_feerates(
     fees: Mapping[int, int], sizes: Mapping[int, int], parents: Mapping[int, Iterable[int]]
 ) -> dict[int, float]:
-    """Compute the chunk feerate of each transaction of one cluster.
+    """Map each transaction of one cluster to its chunk feerate in sat/vB.
 
-    `parents` maps each transaction to its direct parents; a parent that is not a key of `fees` counts as
-    confirmed. Sizes are above zero. Fees may be negative, as fees modified by prioritisetransaction are.
+    `fees` are in sat, `sizes` in vB and above zero. `parents` maps each transaction to its direct parents; a
+    parent that is not a key of `fees` counts as confirmed. Fees may be negative, as fees modified by
+    prioritisetransaction are.
     """
     links = {key: [parent for parent in parents.get(key, ()) if parent in fees] for key in fees}
     found: dict[int, float] = {}
@@ -86,10 +93,11 @@ def chunk_feerates(
 
 
 def chunk_runs(members: Sequence[Member], links: Iterable[tuple[int, int]]) -> Iterator[Run]:
-    """Compute the runs of constant chunk feerate of all transactions over all cuts.
+    """Yield each range of cuts (numbered moments) over which a transaction's chunk feerate stays the same.
 
-    `links` are pairs of indices in `members`: child, parent. At each cut, only the clusters are computed that
-    a transaction has entered or left since the previous cut, so the work grows with the number of changes.
+    `links` are pairs of indices in `members`: child, parent. At each cut, only those clusters are computed
+    that a transaction has entered or left since the previous cut, so the work grows with the number of
+    changes.
     """
     parents, relatives = defaultdict(list), defaultdict(list)
     for child, parent in links:
@@ -118,7 +126,7 @@ def chunk_runs(members: Sequence[Member], links: Iterable[tuple[int, int]]) -> I
 
 
 def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> Iterator[list[int]]:
-    """Yield the clusters of waiting transactions that contain at least one of the seeds.
+    """Yield, as a list of keys, each cluster of waiting transactions that contains one of the seeds.
 
     `relatives` maps each transaction to its parents and children; `waiting` has the waiting ones as keys.
     """
@@ -134,7 +142,10 @@ def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> 
 
 
 def _feerates(cluster: list[int], members: Sequence[Member], parents: Links) -> dict[int, float]:
-    """Compute the chunk feerates of one cluster; one or two transactions need no search."""
+    """Map each transaction of one cluster to its chunk feerate in sat/vB.
+
+    One or two transactions need no search.
+    """
     fees, sizes = {key: members[key].fee for key in cluster}, {key: members[key].size for key in cluster}
     if len(cluster) == 1:
         return {key: fees[key] / sizes[key] for key in cluster}
@@ -147,11 +158,12 @@ def _feerates(cluster: list[int], members: Sequence[Member], parents: Links) -> 
 
 
 def _maximum_closure(gains: Mapping[int, int], links: Links) -> set[int]:
-    """Find the set with the greatest sum of gains among the sets that hold all their ancestors.
+    """Return the set of transactions, with all their ancestors, whose gains have the greatest sum.
 
-    The set is empty if no sum is positive. Gains flow from members with a positive gain to ancestors with a
-    negative one along augmenting paths, which may also take back earlier flow. Members that still have a
-    positive gain afterwards, and all that can be reached from them, are the set (maximum flow, minimum cut).
+    The set is empty if no sum is positive. `links` maps each transaction to its parents. Gains flow from
+    members with a positive gain to ancestors with a negative one along augmenting paths, which may also take
+    back earlier flow. Members that still have a positive gain afterwards, and all that can be reached from
+    them, are the set (maximum flow, minimum cut).
     """
     spare = dict(gains)
     flow: defaultdict[tuple[int, int], int] = defaultdict(int)  # from child to parent
@@ -190,7 +202,7 @@ def _reached(
     flow: Mapping[tuple[int, int], int],
     sources: Mapping[int, set[int]],
 ) -> dict[int, int]:
-    """Find the members that flow from `source` can reach; map each to the member before it on the way."""
+    """Map each transaction that flow from `source` can reach to the one before it on the way."""
     before = {source: source}
     edge = [source]
     for at in edge:
@@ -210,7 +222,11 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
     children: pa.ChunkedArray,
     parents: pa.ChunkedArray,
 ) -> pa.Array:
-    """Compute the runs of each row from lists with one item per member or link: cuts, fees, sizes, links."""
+    """Return for each row the list of ranges of cuts over which a transaction's chunk feerate is constant.
+
+    Each argument is a column of lists with one item per transaction (cuts, fees, sizes) or per link (child,
+    parent).
+    """
     offsets: list[int] = [0]
     runs: list[Run] = []
     for *columns, child, parent in zip(first, last, fee, size, children, parents, strict=True):

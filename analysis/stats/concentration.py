@@ -44,7 +44,7 @@ TEST_TYPE: Final = pa.struct(
 
 
 class HomogeneityTest(NamedTuple):
-    """Holds Pearson's chi-square of two rows of counts, its degrees of freedom and p-value, and Cramer's V.
+    """Holds Pearson's chi-square test of two rows of counts, one per period: its results and Cramer's V.
 
     Cramer's V is 0 for equal shares and 1 where no owner has blocks in both rows.
     """
@@ -80,14 +80,14 @@ def indices(counts: npt.ArrayLike) -> Numbers:
 
 
 def concentration(counts: Numbers) -> tuple[float, ...] | None:
-    """Compute the four indices of one list of counts; None where there is no block."""
+    """Return hhi, nakamoto, gini and entropy_bits of one list of counts; None where there is no block."""
     if not counts.sum() > 0:
         return None
     return tuple(map(float, indices(counts)))
 
 
 def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
-    """Compute the bounds of the 95 % interval of each index, in the order of BOUNDS.
+    """Return the bounds of the 95 % interval of each index of concentration, in the order of BOUNDS.
 
     The result is None for fewer than two owners. The estimate always lies within its bounds. The method is a
     bootstrap over blocks: drawing blocks with replacement is one multinomial draw of the counts (999 draws,
@@ -121,7 +121,7 @@ def concentration_intervals(counts: Numbers) -> tuple[float, ...] | None:
 
 
 def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
-    """Compute the 95 % interval of the share of the n largest owners together, for n = 1, 2, ...
+    """Return the 95 % interval of the share of the n largest owners together, for n = 1, 2, ...
 
     `counts` are blocks per named owner in falling order, `n_blocks` is the number of all blocks, unknown ones
     included. Wilson's interval assumes that the owners found largest are the largest. Among nearly equal
@@ -141,7 +141,7 @@ def top_intervals(counts: Numbers, n_blocks: float) -> list[Interval]:
 
 
 def gini_range(counts: Numbers, n_unknown: float) -> Interval | None:
-    """Compute the least and largest gini that is possible when unknown blocks go to known or to new owners.
+    """Return the least and largest gini that is possible when unknown blocks go to known or to new owners.
 
     For m new owners gini is largest when each of them has one block and the largest owner has the rest. It is
     smallest when the blocks go to the owners with the fewest until these are level (gini is Schur-convex).
@@ -179,7 +179,9 @@ def _draws(counts: Numbers, n_draws: int) -> Numbers:
 
 
 def homogeneity_test(counts: Numbers, other_counts: Numbers) -> HomogeneityTest | None:
-    """Test that two periods draw their blocks from the same shares; element i of both lists is one owner.
+    """Test that the blocks of two periods are drawn from the same shares.
+
+    Element i of both lists is one owner.
 
     The test is Pearson's chi-square without continuity correction (scipy.stats.chi2_contingency). Owners with
     an expected count below 5 in either period are merged, because the test is wrong for so few. The result is
@@ -206,14 +208,14 @@ def _paired(
     lists: pa.ChunkedArray,
     sizes: pa.ChunkedArray,
 ) -> pa.Array:
-    """Compute a statistic of each row, whose arguments are a list of counts and a number."""
+    """Return an Arrow column with a statistic per row, whose arguments are a list of counts and a number."""
     rows = zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
     found = [statistic(np.array(counts or [], float), float(size or 0)) for counts, size in rows]
     return pa.array([_as_dicts(each) for each in found], type_)
 
 
 def _as_dicts(found: Interval | list[Interval] | None) -> Any:
-    """Convert an interval, or a list of intervals, into dicts, of which Arrow makes structs."""
+    """Return an interval as a dict, or several as a list of dicts, which Arrow converts to structs."""
     if isinstance(found, list):
         return [interval._asdict() for interval in found]
     return None if found is None else found._asdict()

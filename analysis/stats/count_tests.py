@@ -26,7 +26,10 @@ FISHER: Final = pa.struct([(name, pa.float64()) for name in ("odds", "odds_low",
 
 
 class FisherTest(NamedTuple):
-    """Holds the conditional maximum-likelihood odds ratio and its exact interval; infinite bounds are NaN."""
+    """Holds an odds ratio, its 95 % interval and a p-value, from Fisher's exact or a stratified test.
+
+    A bound that is infinite is NaN.
+    """
 
     odds: float
     odds_low: float
@@ -35,7 +38,7 @@ class FisherTest(NamedTuple):
 
 
 def poisson_intervals(counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Compute the 95 % bounds of the mean of a Poisson variable from each observed count; NaN for NaN.
+    """Return the lower and upper 95 % bounds of a Poisson variable's mean for each count; NaN for NaN.
 
     Source: F. Garwood, 1936, doi:10.1093/biomet/28.3-4.437, through the quantiles of the gamma distribution.
     """
@@ -48,7 +51,7 @@ def poisson_intervals(counts: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def poisson_excesses(counts: Numbers, means: Numbers) -> Numbers:
-    """Compute the chance of at least `counts` events for Poisson variables of these means; NaN for NaN."""
+    """Return the chance of at least `counts` events for Poisson variables of these means; NaN for NaN."""
     from scipy import special  # noqa: PLC0415 - as above
 
     excess: Numbers = np.where(counts == 0, 1.0, special.gammainc(np.maximum(counts, 1), means))
@@ -82,9 +85,10 @@ def rate_ratios(a: Numbers, n: Numbers, b: Numbers, m: Numbers) -> tuple[Numbers
 
 
 def fisher_test(a: int, b: int, c: int, d: int) -> FisherTest | None:
-    """Compare the ratio a / (a + b) with c / (c + d); None where a row or a column of the table is empty.
+    """Test whether a / (a + b) differs from c / (c + d); None where a row or column of the table is empty.
 
-    Source: R. A. Fisher, 1935; scipy.stats.fisher_exact and scipy.stats.stats.contingency.odds_ratio.
+    It returns the odds ratio, its exact 95 % interval and the p-value. Source: R. A. Fisher, 1935;
+    scipy.stats.fisher_exact and scipy.stats.contingency.odds_ratio.
     """
     from scipy import stats  # noqa: PLC0415 - as above
 
@@ -100,10 +104,10 @@ def fisher_test(a: int, b: int, c: int, d: int) -> FisherTest | None:
 
 
 def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTest | None:
-    """Compare the ratio a / (a + b) with c / (c + d) within each of several tables.
+    """Test whether a / (a + b) differs from c / (c + d) within each of several two-by-two tables.
 
-    Element i of each list belongs to table i. The result is None where every table has an empty row or
-    column.
+    It returns the common odds ratio, its 95 % interval and the p-value. Element i of each list belongs to
+    table i. The result is None where every table has an empty row or column.
 
     Odds ratio, and test with correction for continuity: N. Mantel and W. Haenszel, 1959,
     doi:10.1093/jnci/22.4.719; interval: J. Robins, N. Breslow and S. Greenland, 1986, doi:10.2307/2531052.
@@ -136,19 +140,22 @@ def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTes
 
 
 def _poisson_column(counts: pa.ChunkedArray) -> pa.Array:
-    """Compute the Poisson interval of each row of a column of counts."""
+    """Return an Arrow column with the 95 % Poisson interval of the mean for each count of a column."""
     return interval_column(poisson_intervals(counts.cast(pa.float64()).to_numpy(zero_copy_only=False)))
 
 
 def _excess_column(counts: pa.ChunkedArray, means: pa.ChunkedArray) -> pa.Array:
-    """Compute the chance of an excess for each row of a column of counts and one of means."""
+    """Return for each row the chance of at least `counts` events of a Poisson variable with mean `means`."""
     return pa.array(poisson_excesses(*_floats(counts, means)), pa.float64(), from_pandas=True)
 
 
 def _rate_ratio_column(
     a: pa.ChunkedArray, n: pa.ChunkedArray, b: pa.ChunkedArray, m: pa.ChunkedArray
 ) -> pa.Array:
-    """Compare the two rates of each row; a row with a null gives nulls."""
+    """Return for each row the ratio of the rates a / n and b / m, its 95 % interval and p-value.
+
+    A row with a null gives nulls.
+    """
     found = rate_ratios(*_floats(a, n, b, m))
     arrays = [pa.array(each, pa.float64(), from_pandas=True) for each in found]
     return pa.StructArray.from_arrays(arrays, fields=list(RATE_RATIO))
@@ -161,7 +168,7 @@ def _floats(*columns: pa.ChunkedArray) -> list[Numbers]:
 def _fisher_column(
     a: pa.ChunkedArray, b: pa.ChunkedArray, c: pa.ChunkedArray, d: pa.ChunkedArray
 ) -> pa.Array:
-    """Compute Fisher's test of each row; a row with a null gives nulls."""
+    """Return the result of Fisher's exact test for each row (a, b, c, d); a row with a null gives nulls."""
     rows = zip(*(column.to_pylist() for column in (a, b, c, d)), strict=True)
     results = [None if None in row else fisher_test(*row) for row in rows]
     arrays = [

@@ -18,7 +18,10 @@ EFFECT_TYPE: Final = pa.struct([(name, pa.float64()) for name in EFFECT_NAMES])
 
 
 class EventEffect(NamedTuple):
-    """Holds the change of the mean logarithm at a date, the middle 95 % of placebo changes, the p-value."""
+    """Holds how much the mean of ln value changed at a date, and the middle 95 % of placebo changes.
+
+    n_placebos is the number of placebo dates; p_value tests whether the change is larger than theirs.
+    """
 
     log_change: float
     placebo_low: float
@@ -30,10 +33,11 @@ class EventEffect(NamedTuple):
 def event_effect(
     days: Numbers, values: Numbers, event_day: float, window_days: int, all_events: Collection[float] = ()
 ) -> EventEffect | None:
-    """Compare the mean of ln value in the window after a date with that before it; the date is left out.
+    """Test whether the mean of ln value changed at a date more than at placebo dates.
 
-    Placebo dates are all days of the series whose windows overlap no window of this event or of `all_events`.
-    The p-value is the part of placebo changes at least as far from their median as this one, with the event
+    The change is the mean in the window after the date minus that before it; the date is left out. Placebo
+    dates are all days of the series whose windows overlap no window of this event or of `all_events`. The
+    p-value is the part of placebo changes at least as far from their median as this one, with the event
     counted among them; so in a series that grows steadily, a standstill counts as a change. Placebo windows
     overlap, so placebo dates within a window of each other are nearly the same: together they count as
     n_placebos / window_days independent dates, and p is never below 1 / (that number + 1). In simulated
@@ -66,7 +70,10 @@ def event_effect(
 
 
 def _changes(series: Numbers, window_days: int) -> Numbers:
-    """Compute for each day the mean after minus the mean before it; NaN where too many days are missing."""
+    """Return for each day the mean of the window after it minus the mean of the window before it.
+
+    It is NaN where too many days of a window are missing.
+    """
     is_known = ~np.isnan(series)
     sums = np.concatenate([[0], np.where(is_known, series, 0).cumsum()])
     counts = np.concatenate([[0], is_known.cumsum()])

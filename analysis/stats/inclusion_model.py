@@ -21,9 +21,10 @@ MODEL: Final = pa.struct(
 
 
 def inclusion_model(taken: Numbers, block: Numbers, *factors: Numbers) -> tuple[float, ...] | None:
-    """Fit a logistic regression; return coefficient, lower and upper bound of each factor.
+    """Fit a logistic regression of which waiting transactions blocks took.
 
-    Each element is a pair of a block and a transaction that waited: `taken` is 1 where the block took it,
+    It returns coefficient, lower and upper 95 % bound of each factor in turn, in one tuple. Each element of
+    the arguments is a pair of a block and a transaction that waited: `taken` is 1 where the block took it,
     else 0; `block` identifies the block; each of `factors` has one value per pair. The result is None unless
     there are taken and left transactions and at least two blocks.
 

@@ -29,12 +29,12 @@ class RankTest(NamedTuple):
 
 
 def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
-    """Compare two independent samples by rank; None where either is empty.
+    """Test by rank whether values of `sample` tend to differ from those of `other` (Mann-Whitney).
 
-    The p-value is exact for small samples without ties, else asymptotic with corrections for ties and
-    continuity (scipy.stats.mannwhitneyu, method "auto"). It is 1 where all values are equal. The effect size
-    is 2 U / (n m) - 1: -1 when every value of `sample` is below every value of `other`, 0 when neither tends
-    to be larger.
+    The result is None where either sample is empty. The p-value is exact for small samples without ties, else
+    asymptotic with corrections for ties and continuity (scipy.stats.mannwhitneyu, method "auto"). It is 1
+    where all values are equal. The effect size is 2 U / (n m) - 1: -1 when every value of `sample` is below
+    every value of `other`, 0 when neither tends to be larger.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only a build needs it
 
@@ -47,7 +47,7 @@ def rank_test(sample: Numbers, other: Numbers) -> RankTest | None:
 
 
 def rank_biserial_interval(sample: Numbers, other: Numbers) -> Interval | None:
-    """Compute the 95 % interval of the rank-biserial effect size of two independent samples.
+    """Return the 95 % interval of the rank-biserial effect size of two independent samples.
 
     Its variance is that of the placements: for each value, the part of the other sample that lies below it,
     where an equal value counts half (E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, 1988,
@@ -70,7 +70,7 @@ def rank_biserial_interval(sample: Numbers, other: Numbers) -> Interval | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for the number of tests, so that the level bounds the chance of any false claim.
+    """Return p-values corrected for their number, so that the level bounds the chance of any false claim.
 
     The correction holds however the tests depend on each other. Tests of pools do: a block of one pool is not
     a block of another. Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
@@ -84,12 +84,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _adjusted_column(lists: pa.ChunkedArray) -> pa.Array:
-    """Correct each list of p-values on its own; a null stays null and does not count as a test."""
+    """Return each list of p-values corrected by Holm; a null stays null and does not count as a test."""
     return pa.array([_adjusted(values) for values in lists.to_pylist()], pa.list_(pa.float64()))
 
 
 def _adjusted(p_values: list[float | None] | None) -> list[float | None] | None:
-    """Correct one list of p-values; nulls stay at their positions."""
+    """Return one list of p-values corrected by Holm; nulls stay at their positions, None stays None."""
     if p_values is None:
         return None
     adjusted = iter(holm([value for value in p_values if value is not None]))

@@ -29,7 +29,7 @@ class SqlFunction(NamedTuple):
 
 
 def create_functions(connection: duckdb.DuckDBPyConnection, functions: Iterable[SqlFunction]) -> None:
-    """Register the functions with one connection. DuckDB calls them for rows with nulls as well."""
+    """Register Python functions as SQL functions of one connection; they are called for nulls as well."""
     for name, function, parameters, result in functions:
         connection.create_function(
             name,
@@ -42,14 +42,14 @@ def create_functions(connection: duckdb.DuckDBPyConnection, functions: Iterable[
 
 
 def struct_sql(type_: pa.StructType) -> str:
-    """Write the type of a struct of numbers as DuckDB names it."""
+    """Return DuckDB's name of the type of a struct whose fields are all DOUBLE."""
     return f"STRUCT({', '.join(f'{name} DOUBLE' for name in type_.names)})"
 
 
 def by_row(
     statistic: Callable[..., tuple[float, ...] | None], type_: pa.StructType, *columns: pa.ChunkedArray
 ) -> pa.Array:
-    """Compute a statistic of each row; each column holds a list per row, which becomes an array argument.
+    """Return an Arrow column of structs: a statistic of each row, whose lists become array arguments.
 
     Nulls inside a list are left out. A result of None becomes a struct of nulls, and NaN becomes null.
     """

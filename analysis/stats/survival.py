@@ -40,7 +40,7 @@ RESULT: Final = pa.struct(
 
 
 class Curve(NamedTuple):
-    """Holds a cumulative incidence at the times of a grid and its 95 % interval, which may be NaN."""
+    """Holds a cumulative incidence (0 to 1) at given times, and its 95 % interval, which may be NaN."""
 
     ratio: Numbers
     low: Numbers
@@ -49,7 +49,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class LifeTable:
-    """Lists the distinct times of a set of spells, in order, with what happens at each.
+    """Lists the distinct times at which spells of waiting end, in order, with what happens at each.
 
     n_at_risk counts the spells at risk just before a time. events has a row per cause (row 0: cause 1) and a
     column per time. place is the index of the time of each spell.
@@ -62,13 +62,13 @@ class LifeTable:
 
     @cached_property
     def every(self) -> Numbers:
-        """Count the events of all causes at each time."""
+        """Return for each time the number of events of all causes together."""
         total: Numbers = self.events.sum(axis=0)
         return total
 
     @cached_property
     def survival_before(self) -> Numbers:
-        """Compute the chance that no event has happened before each time (Kaplan-Meier over all causes)."""
+        """Return for each time the chance that no event of any cause happened before it (Kaplan-Meier)."""
         after = np.cumprod(1 - self.every / self.n_at_risk)
         return np.concatenate([[1.0], after[:-1]])
 
@@ -80,7 +80,7 @@ class LifeTable:
 
 
 def life_table(delays: Numbers, causes: Numbers) -> LifeTable:
-    """Count events and spells at risk at each time.
+    """Return the LifeTable of spells of waiting, each with a delay and the cause of its end (0: censored).
 
     A spell that is censored at the time of an event was still at risk then.
     """
@@ -92,7 +92,7 @@ def life_table(delays: Numbers, causes: Numbers) -> LifeTable:
 
 
 def incidence(table: LifeTable, cause: int) -> Numbers:
-    """Compute the cumulative incidence of one cause in the presence of the others, at each time of the table.
+    """Return the cumulative incidence of one cause in the presence of the others, at each time of the table.
 
     The estimator of O. O. Aalen and S. Johansen, 1978 (Scand. J. Statist. 5, 141-150), is the sum over times
     of the chance that no event has happened before, times the events of the cause / the spells at risk. If
@@ -103,10 +103,11 @@ def incidence(table: LifeTable, cause: int) -> Numbers:
 
 
 def batches(waits: Numbers) -> npt.NDArray[np.intp]:
-    """Assign block intervals, given by number, to at most 30 batches of about equal size: 0, 1, ...
+    """Return a batch number (0 to 29) for each block interval, which is given by its number.
 
-    A batch holds consecutive intervals. This is the method of batch means, because one interval influences
-    the next ones (C. Alexopoulos and A. F. Seila, 1998, "Output data analysis", in Handbook of Simulation).
+    At most 30 batches of about equal size are made. A batch holds consecutive intervals. This is the method
+    of batch means, because one interval influences the next ones (C. Alexopoulos and A. F. Seila, 1998,
+    "Output data analysis", in Handbook of Simulation).
     """
     numbers, place = np.unique(waits, return_inverse=True)
     dealt: npt.NDArray[np.intp] = place * min(len(numbers), MAX_BATCHES) // len(numbers)
@@ -116,7 +117,9 @@ def batches(waits: Numbers) -> npt.NDArray[np.intp]:
 def standard_error(
     table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.intp], grid: Numbers
 ) -> Numbers:
-    """Compute the standard error of an incidence at the times of a grid; spells of one batch may be alike.
+    """Return the standard error of a cause's incidence at the times of a grid.
+
+    Spells of a batch may be alike.
 
     The method is the infinitesimal jackknife (T. M. Therneau and P. M. Grambsch, 2000, "Modeling Survival
     Data"): the influence of every spell on the incidence F(t) is summed by batch, squared and added up. Let S
@@ -137,7 +140,10 @@ def standard_error(
     cell = batch * n_columns + np.searchsorted(grid, table.times)[place]
 
     def over(values: Numbers | None = None) -> Numbers:
-        """Sum `values` over each batch's spells that ended by each time; count them without values."""
+        """Return, per batch and time, the sum of `values` over spells that have ended.
+
+        Without values a count.
+        """
         sums = np.bincount(cell, values, minlength=n_batches * n_columns)
         total: Numbers = sums.reshape(n_batches, n_columns)[:, :-1].cumsum(axis=1)
         return total
@@ -151,7 +157,7 @@ def standard_error(
 
 
 def curve(table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.intp], grid: Numbers) -> Curve:
-    """Compute the incidence F of one cause at the times of a grid, with its 95 % interval.
+    """Return the cumulative incidence F of one cause at the times of a grid, with its 95 % interval.
 
     The interval is on the scale log(-log(1 - F)), with Student's t and one degree of freedom fewer than
     batches. There is no interval for fewer than 5 batches, nor where the event has happened to none, or to
@@ -172,11 +178,13 @@ def curve(table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.i
 
 
 def competing_risks(delays: Numbers, causes: Numbers, waits: Numbers, grid: Numbers) -> dict[str, Any]:
-    """Compute the curves of all causes at the times of `grid` (ascending); None after the last delay.
+    """Return the curves of how transactions stop waiting, at the times of `grid` (ascending, seconds).
 
-    `waiting` is the Kaplan-Meier curve of the chance not to be mined yet, where replaced and expired
-    transactions count as censored. `mined`, `replaced`, `expired` and `other` are cumulative incidences in
-    the presence of each other. half_mined_s is the time at which the incidence of `mined` reaches one half.
+    Each spell has a delay in seconds, a cause of its end, and the number of the block interval in which it
+    began. The result is a dict of lists; values after the last delay are None. `waiting` is the Kaplan-Meier
+    curve of the chance not to be mined yet, where replaced and expired transactions count as censored.
+    `mined`, `replaced`, `expired` and `other` are cumulative incidences in the presence of each other.
+    half_mined_s is the time at which the incidence of `mined` reaches one half.
     """
     in_order = np.lexsort((waits, causes, delays))  # one order for all sums, whatever the order of the spells
     delays, causes, waits = delays[in_order], causes[in_order], waits[in_order]
@@ -210,7 +218,7 @@ def _at(table: LifeTable, values: Numbers, grid: Numbers) -> Numbers:
 
 
 def _or_none(values: Numbers, is_known: npt.NDArray[np.bool_]) -> list[float | None]:
-    """Convert an array into a list in which values that are unknown or not finite are None."""
+    """Return an array as a list in which values that are unknown or not finite are None."""
     return [
         float(value) if known and np.isfinite(value) else None
         for value, known in zip(values, is_known, strict=True)
@@ -218,7 +226,7 @@ def _or_none(values: Numbers, is_known: npt.NDArray[np.bool_]) -> list[float | N
 
 
 def _risks_column(spells: pa.ChunkedArray, grids: pa.ChunkedArray) -> pa.Array:
-    """Compute the curves of each row; a row without spells or without a grid gives null."""
+    """Return the curves of `competing_risks` for each row; a row without spells or grid gives null."""
     results: list[dict[str, Any] | None] = []
     for row in zip(spells, grids, strict=True):
         if any(not each.is_valid or not len(each.values) for each in row):

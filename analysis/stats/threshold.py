@@ -35,14 +35,14 @@ class ThresholdFit(NamedTuple):
 
 
 def threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
-    """Fit two means by least squares: of the responses at levels up to a threshold, and of those above it.
+    """Find the level above which the mean response differs most: fit one mean below it and one above it.
 
-    Thresholds that leave fewer than 15 % of the periods on a side are not tried. The interval holds every
-    threshold whose likelihood ratio stays below Hansen's critical value. The p-value is the part of circular
-    shifts of the responses against the levels that fit at least as well. A shift keeps how each series
-    depends on its own past, which a plain permutation would not. The result is None for fewer than 20
-    periods, for levels or responses that never change, and where no threshold leaves 15 % of the periods on
-    each side.
+    The fit is by least squares; a response at the threshold itself counts below. Thresholds that leave fewer
+    than 15 % of the periods on a side are not tried. The interval holds every threshold whose likelihood
+    ratio stays below Hansen's critical value. The p-value is the part of circular shifts of the responses
+    against the levels that fit at least as well. A shift keeps how each series depends on its own past, which
+    a plain permutation would not. The result is None for fewer than 20 periods, for levels or responses that
+    never change, and where no threshold leaves 15 % of the periods on each side.
     """
     n = len(levels)
     if n < MIN_PERIODS or np.ptp(responses) == 0 or np.ptp(levels) == 0:
@@ -76,7 +76,7 @@ def threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
 
 
 def _errors(series: Numbers, sizes: Numbers) -> Numbers:
-    """Compute the squared error of two means, for each series (row) and each size of the first group."""
+    """Return the squared error of fitting two means, for each series (row) and size of the first group."""
     n = series.shape[1]
     centred = series - series.mean(axis=1, keepdims=True)
     first = centred.cumsum(axis=1)[:, sizes - 1]

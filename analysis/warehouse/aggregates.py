@@ -8,7 +8,10 @@ RANKING = exp.RowNumber | exp.Rank | exp.DenseRank | exp.PercentRank | exp.CumeD
 
 
 def best(node: exp.Expr) -> exp.Expr:
-    """Rewrite arg_min() and arg_max(), which skip a row whose value is null, as Spark's do not."""
+    """Return arg_min() or arg_max() in Spark's SQL, with values that are null skipped as DuckDB does.
+
+    Spark's own functions do not skip them. Any other node of the syntax tree is returned as it is.
+    """
     if not isinstance(node, exp.ArgMin | exp.ArgMax):
         return node
     is_given = exp.Not(this=exp.Is(this=in_parens(node.this.copy()), expression=exp.null()))
@@ -17,16 +20,16 @@ def best(node: exp.Expr) -> exp.Expr:
 
 
 def quantile(node: exp.Expr) -> exp.Expr:
-    """Rewrite quantile_cont(), which both engines interpolate alike, under Spark's name."""
+    """Return quantile_cont() as Spark's percentile(), which interpolates alike; any other node as it is."""
     if isinstance(node, exp.PercentileCont) and node.expression is not None:
         return call("PERCENTILE", node.this, node.expression)
     return node
 
 
 def ranking(node: exp.Expr) -> exp.Expr:
-    """Write out the window of a ranking function, without the frame that a named window may have.
+    """Return a ranking function with its named window written out, but without that window's frame.
 
-    A frame says nothing to a ranking function; Spark refuses it.
+    A frame says nothing to a ranking function; Spark refuses it. Any other node is returned as it is.
     """
     if not isinstance(node, exp.Window) or not isinstance(node.this, RANKING):
         return node

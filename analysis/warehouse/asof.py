@@ -16,9 +16,11 @@ TURNED: Final[dict[Any, Any]] = {exp.GT: exp.LT, exp.LT: exp.GT, exp.GTE: exp.LT
 
 
 def asof(node: exp.Expr) -> exp.Expr:
-    """Rewrite an ASOF join, which finds the nearest row of the other side, as one sort of both sides.
+    """Rewrite a SELECT with an ASOF join, which finds the nearest row of the other side, as one sort of both.
 
     The join becomes a relation with a struct under the name of each side, so what reads them stays as it is.
+    Any other node of the syntax tree is returned unchanged. Raises CatalogError for an outer ASOF join, or
+    one after another join.
     """
     joins = node.args.get("joins") or [] if isinstance(node, exp.Select) else []
     if not joins or joins[0].method.upper() != "ASOF":
@@ -35,14 +37,14 @@ def asof(node: exp.Expr) -> exp.Expr:
 
 
 def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr]) -> exp.Select:
-    """Return the query that puts the nearest right row beside each left row."""
+    """Return the query that puts the nearest right row beside each left row, by an ASOF join's conditions."""
     (comparison,) = (condition for condition in conditions if type(condition) in TURNED)
     equal = [condition for condition in conditions if condition is not comparison]
     is_turned = comparison.this.table != left.alias_or_name
     kind = TURNED[type(comparison)] if is_turned else type(comparison)
 
     def keys(side: exp.Table) -> list[exp.Expr]:
-        """Return the place of a side's rows, then the columns that must be equal."""
+        """Return the column by which one side is ordered, then its columns that must be equal."""
         return [_column_of(condition, side) for condition in (comparison, *equal)]
 
     # A right row at the same place counts for >= and <=, so it is sorted before the left row; else after it.
@@ -74,13 +76,13 @@ def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr]) -> e
 
 
 def _column_of(condition: exp.Expr, side: exp.Table) -> exp.Column:
-    """Return the column of one side in a comparison."""
+    """Return the column of one side (table) in a comparison between two sides."""
     is_left = condition.this.table == side.alias_or_name
     return exp.column((condition.this if is_left else condition.expression).name)
 
 
 def _rows(side: exp.Table, field: str, keys: list[exp.Expr], *, is_later: bool) -> exp.Select:
-    """Return the rows of one side as a struct, with their place and the columns that must be equal."""
+    """Return the query of one side's rows: each row as a struct, its order column and its equal columns."""
     structs = {LEFT_ROW: exp.null(), RIGHT_ROW: exp.null(), field: call("STRUCT", exp.Star())}
     place, *equal = keys
     return (

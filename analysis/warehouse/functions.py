@@ -18,13 +18,13 @@ PRINTABLE: Final = {byte for byte in range(32, 127) if chr(byte) not in "\"'\\"}
 
 
 def _lgamma(numbers: pa.ChunkedArray) -> pa.Array:
-    """Compute the logarithm of the gamma function; null gives null."""
+    """Return the logarithm of the gamma function of each number of a column; null gives null."""
     found = scipy.special.gammaln(numbers.to_numpy().astype(float))
     return pa.array(found, pa.float64(), from_pandas=True)
 
 
 def _printable(texts: pa.ChunkedArray) -> pa.Array:
-    """Write bytes as DuckDB's cast to VARCHAR does; null gives null."""
+    """Return bytes as text in the form of DuckDB's cast to VARCHAR; null gives null."""
     return pa.array([None if text is None else _escaped(text) for text in texts.to_pylist()], pa.string())
 
 
@@ -41,7 +41,7 @@ BY_NAME: Final = {function.name: function for function in SPARK_FUNCTIONS}
 
 
 def spark_type(type_: str) -> str:
-    """Return one of DuckDB's types as Spark writes it."""
+    """Return Spark's name of one of DuckDB's types."""
     written: str = exp.DataType.build(type_, dialect="duckdb").sql("spark")
     return written
 
@@ -73,9 +73,10 @@ def _of_arrays(function: SqlFunction) -> Callable[..., pa.Array]:
 
 
 def guarded(node: exp.Expr) -> exp.Expr:
-    """Give our functions under `case when` nulls where the condition does not hold.
+    """Make our Python functions under `case when` get nulls in rows where the condition does not hold.
 
-    Spark computes a Python function for every row, also where it then leaves out the result.
+    Spark computes a Python function for every row, even where it does not use the result. Returns the changed
+    node of the syntax tree; other nodes stay as they are.
     """
     if not isinstance(node, exp.If) or not isinstance(node.parent, exp.Case) or node.parent.this:
         return node
@@ -89,7 +90,10 @@ def guarded(node: exp.Expr) -> exp.Expr:
 
 
 def with_typed_arguments(node: exp.Expr) -> exp.Expr:
-    """Cast the arguments of our functions to the types that they declare: Spark casts none by itself."""
+    """Cast the arguments of our SQL functions to the types that they declare: Spark casts none by itself.
+
+    Returns the changed node of the syntax tree; other nodes stay as they are.
+    """
     function = BY_NAME.get(node.name.lower()) if isinstance(node, exp.Anonymous) else None
     if function is None:
         return node

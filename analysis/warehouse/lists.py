@@ -9,10 +9,10 @@ VALUE, ITEM, SUM = "_value", "_item", "_sum"
 
 
 def gathered(node: exp.Expr) -> exp.Expr:
-    """Rewrite the aggregate list(): in its order, with its nulls, and null where there is no row.
+    """Return the aggregate list() in Spark's SQL: with its order and nulls, and null where there is no row.
 
     Spark's collect_list has no order, leaves out nulls and gives an empty array. So each value is gathered in
-    a struct after its sort keys, and the structs are sorted.
+    a struct after its sort keys, and the structs are sorted. Other nodes of the syntax tree stay as they are.
     """
     held = isinstance(node.parent, exp.Window | exp.Filter) and node.arg_key == "this"
     aggregate = node
@@ -49,7 +49,10 @@ def _parts(aggregate: exp.Expr) -> tuple[exp.Expr, list[exp.Expr], bool]:
 
 
 def _sort_keys(keys: list[exp.Expr]) -> list[exp.Expr]:
-    """Return two fields per key, the first of which puts nulls last, as DuckDB does in both directions."""
+    """Return two struct fields per sort key, the first of which puts nulls last, as DuckDB always does.
+
+    Raises CatalogError for keys in both directions or with nulls first.
+    """
     directions = {bool(key.args.get("desc")) for key in keys}
     if len(directions) > 1 or any(key.args.get("nulls_first") for key in keys):
         raise CatalogError(
@@ -64,7 +67,10 @@ def _sort_keys(keys: list[exp.Expr]) -> list[exp.Expr]:
 
 
 def element(node: exp.Expr) -> exp.Expr:
-    """Rewrite list[number], which counts from 1 and is null outside of the list, and list[from:to]."""
+    """Return list[number] or list[from:to] in Spark's SQL; any other node as it is.
+
+    An index counts from 1; outside of the list the element is null.
+    """
     if not isinstance(node, exp.Bracket) or len(node.expressions) != 1:
         return node
     (index,) = node.expressions
@@ -77,7 +83,7 @@ def element(node: exp.Expr) -> exp.Expr:
 
 
 def _slice(array: exp.Expr, slice_: exp.Expr) -> exp.Expr:
-    """Return a part of a list from one place, counted from 1, to another or to the end."""
+    """Return the call for a part of a list from one place, counted from 1, to another or to the end."""
     first = slice_.this or exp.Literal.number(1)
     last = slice_.expression or call("SIZE", array.copy())
     length = exp.Add(
@@ -87,7 +93,10 @@ def _slice(array: exp.Expr, slice_: exp.Expr) -> exp.Expr:
 
 
 def function(node: exp.Expr) -> exp.Expr:
-    """Rewrite the functions of lists that Spark has under another name or with another meaning of null."""
+    """Return a list function in Spark's SQL, which has it under another name or treats nulls otherwise.
+
+    Any other node of the syntax tree is returned as it is.
+    """
     match node:
         case exp.Length():
             return call("SIZE", node.this)
@@ -101,7 +110,10 @@ def function(node: exp.Expr) -> exp.Expr:
 
 
 def _by_name(node: exp.Anonymous) -> exp.Expr:
-    """Rewrite the functions of lists that sqlglot does not know."""
+    """Return in Spark's SQL those list functions that the parser sqlglot does not know.
+
+    Others as they are.
+    """
     match node.name.lower():
         case "list_position":
             return call("NULLIF", call("ARRAY_POSITION", *node.expressions), 0)
@@ -113,7 +125,7 @@ def _by_name(node: exp.Anonymous) -> exp.Expr:
 
 
 def _sum(array: exp.Expr) -> exp.Expr:
-    """Return the sum of a list of numbers in its order, as a double: null where there is none."""
+    """Return the expression for the sum of a list of numbers in order, as a double: null for no numbers."""
     total, item = exp.column(SUM), exp.column(ITEM)
     added = call("COALESCE", exp.Add(this=total, expression=item), total.copy(), item.copy())
     names = [exp.to_identifier(SUM), exp.to_identifier(ITEM)]
@@ -124,7 +136,10 @@ def _sum(array: exp.Expr) -> exp.Expr:
 
 
 def numbers(node: exp.Expr) -> exp.Expr:
-    """Rewrite range() and generate_series(), which are empty where Spark's sequence counts backwards."""
+    """Return range() or generate_series() in Spark's SQL; any other node as it is.
+
+    These functions are empty where Spark's sequence would count backwards.
+    """
     if not isinstance(node, exp.GenerateSeries):
         return node
     first = exp.cast(in_parens(node.args["start"]), "bigint")

@@ -21,7 +21,7 @@ MACRO: Final = re.compile(r"^create macro (\w+)\(([^)]*)\) as\s+(.*?);$", re.MUL
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """Describes a macro: its parameters, and the expression that it stands for."""
+    """Describes a SQL macro: the names of its parameters, and the expression that replaces a call."""
 
     parameters: tuple[str, ...]
     body: exp.Expr
@@ -29,7 +29,10 @@ class Macro:
 
 @cache
 def read_macros(text: str, dialect: str) -> Mapping[str, Macro]:
-    """Read every `create macro` of a text whose expressions are in a dialect, keyed by name."""
+    """Map the name of each `create macro` in a SQL text to its Macro.
+
+    `dialect` is that of the expressions.
+    """
     return {
         name: Macro(
             parameters=tuple(parameter.strip() for parameter in parameters.split(",")),
@@ -40,7 +43,7 @@ def read_macros(text: str, dialect: str) -> Mapping[str, Macro]:
 
 
 def expand(tree: exp.Expr, macros: Mapping[str, Macro]) -> exp.Expr:
-    """Replace every call of one of the macros, also inside the expressions of other macros.
+    """Return a syntax tree in which each call of a macro is replaced by its expression, also inside macros.
 
     Raises CatalogError for a call with another number of arguments than the macro has parameters.
     """

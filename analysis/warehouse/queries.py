@@ -9,22 +9,26 @@ KEPT, LIST = "_kept", "_list"
 
 
 def unhinted(node: exp.Expr) -> exp.Expr:
-    """Leave out `as materialized`, a hint that Spark does not know."""
+    """Remove `as materialized`, a hint that Spark does not know, from a common table expression.
+
+    Return the node.
+    """
     if isinstance(node, exp.CTE):
         node.set("materialized", None)
     return node
 
 
 def unordered(tree: exp.Expr) -> exp.Expr:
-    """Leave out the order of a model: a table of Spark has none."""
+    """Return the query of a model without its ORDER BY, because a table of Spark has no order."""
     tree.set("order", None)
     return tree
 
 
 def recursion(node: exp.Expr) -> exp.Expr:
-    """Rewrite a recursive UNION, which drops repeated rows at each step, as UNION ALL and then DISTINCT.
+    """Return a recursive UNION, which drops repeated rows at each step, as UNION ALL and then DISTINCT.
 
     The rows are the same where the relation that is followed has no circle, as that of parents and children.
+    Any other node of the syntax tree is returned as it is.
     """
     union = node.this
     if not isinstance(node, exp.CTE) or not isinstance(union, exp.Union) or not union.args.get("distinct"):
@@ -41,7 +45,10 @@ def recursion(node: exp.Expr) -> exp.Expr:
 
 
 def by_name(node: exp.Expr) -> exp.Expr:
-    """Write out the columns of a UNION BY NAME, in the order of its first query."""
+    """Return a UNION BY NAME as a UNION with its columns written out, in the order of its first query.
+
+    Any other node of the syntax tree is returned as it is.
+    """
     if isinstance(node, exp.Union) and node.args.get("by_name"):
         names = _names(node.this)
         for side in (node.this, node.expression):
@@ -51,7 +58,10 @@ def by_name(node: exp.Expr) -> exp.Expr:
 
 
 def _names(query: exp.Query) -> list[str]:
-    """Return the names of a query's columns; its stars stand for those of common table expressions."""
+    """Return a query's column names.
+
+    A star stands for all columns of the common table expressions it reads.
+    """
     first = query.this if isinstance(query, exp.Union) else query
     sources = [first.args["from_"].this, *(join.this for join in first.args.get("joins") or [])]
     names: list[str] = []
@@ -67,7 +77,10 @@ def _names(query: exp.Query) -> list[str]:
 
 
 def _common_table(source: exp.Expr) -> exp.Query:
-    """Return the query of the common table expression that a source names."""
+    """Return the query of the common table expression that a FROM or JOIN names.
+
+    CatalogError if none has it.
+    """
     scope = source.find_ancestor(exp.Query)
     while scope is not None:
         for cte in scope.ctes:
@@ -79,9 +92,10 @@ def _common_table(source: exp.Expr) -> exp.Query:
 
 
 def qualify(node: exp.Expr) -> exp.Expr:
-    """Rewrite QUALIFY as a condition on a column of a query inside.
+    """Return a SELECT with QUALIFY as a condition on a column of a subquery.
 
-    Spark knows QUALIFY, but reads a name in it as the column of the result, also inside of an aggregate.
+    Spark knows QUALIFY, but reads a name in it as the column of the result, also inside of an aggregate. Any
+    other node of the syntax tree is returned as it is.
     """
     if not isinstance(node, exp.Select) or not node.args.get("qualify"):
         return node
@@ -92,7 +106,10 @@ def qualify(node: exp.Expr) -> exp.Expr:
 
 
 def _around(inner: exp.Select, extra: exp.Expr) -> exp.Select:
-    """Return a query of the columns of a query that has one column more for it to use."""
+    """Return a query around `inner` that has the same columns; `inner` gets the column `extra` as well.
+
+    The outer query can use that column, for a condition or for unnest().
+    """
     if inner.is_star:
         columns: list[exp.Expr] = [exp.Star(except_=[exp.to_identifier(extra.alias)])]
     else:
@@ -105,10 +122,10 @@ def _around(inner: exp.Select, extra: exp.Expr) -> exp.Select:
 
 
 def unnest(node: exp.Expr) -> exp.Expr:
-    """Make one generator of the lists that a SELECT unnests, as Spark allows one per SELECT.
+    """Return a SELECT with one generator for all lists that it unnests, as Spark allows one per SELECT.
 
-    A list with windows is computed in a query inside. Raises CatalogError where other columns stand between
-    the lists.
+    A list with windows is computed in a subquery. Any other node is returned as it is. Raises CatalogError
+    where other columns stand between the lists.
     """
     if not isinstance(node, exp.Select):
         return node
@@ -137,7 +154,7 @@ def unnest(node: exp.Expr) -> exp.Expr:
 
 
 def _unnest_inside(node: exp.Select, place: int) -> exp.Select:
-    """Unnest a list in a query inside, and compute the expression around unnest() outside of it.
+    """Return a SELECT that unnests a list in a subquery and computes the expression around it outside.
 
     Raises CatalogError where that expression reads columns, or the query unnests another list.
     """
@@ -156,7 +173,7 @@ def _unnest_inside(node: exp.Select, place: int) -> exp.Select:
 
 
 def _unnest_outside(node: exp.Select, place: int) -> exp.Select:
-    """Compute a list with its windows in a query inside, and unnest it around that."""
+    """Return a SELECT that computes a list with its windows in a subquery, and unnests it outside."""
     inner = node.copy()
     item = inner.selects[place]
     inner.set("expressions", [*inner.selects[:place], *inner.selects[place + 1 :]])

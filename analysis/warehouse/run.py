@@ -28,7 +28,7 @@ CANDIDATES: Final = "pool_candidates"
 
 @dataclass(frozen=True, slots=True)
 class SqlFile:
-    """Describes a file of a written folder: the relation that it makes, what that is, and its query."""
+    """Describes one SQL file: the relation that it makes, the kind of it (such as mart), its query."""
 
     name: str
     kind: str
@@ -36,7 +36,7 @@ class SqlFile:
 
 
 def read_folder(folder: Path) -> list[SqlFile]:
-    """Read the SQL files of a folder in their order. Raises WarehouseError where there are none."""
+    """Return the SQL files of a folder in order of their numbers; WarehouseError where there are none."""
     files = []
     for path in sorted(folder.glob("*.sql")):
         text = path.read_text(encoding="utf-8")
@@ -52,9 +52,10 @@ def read_folder(folder: Path) -> list[SqlFile]:
 def run(
     spark: Any, folder: Path, dataset: Path, *, rules: Path, out: Path, chain: str | None = None
 ) -> list[str]:
-    """Make every relation of a folder from a dataset; return the names of the marts, now Parquet in `out`.
+    """Run all SQL files of a folder on Spark over a dataset, and store the marts as Parquet below `out`.
 
-    Raises WarehouseError where `out` is not empty, DatasetError and RulesError as a build does.
+    It returns the names of the marts. Raises WarehouseError where `out` is not empty, DatasetError and
+    RulesError as a build does.
     """
     files, rule_set, opened = read_folder(folder), load_rules(rules), open_dataset(dataset, chain)
     if out.exists() and any(out.iterdir()):
@@ -73,21 +74,21 @@ def run(
 
 
 def _raw_table(spark: Any, dataset: Dataset, table: Table) -> Any:
-    """Return a table of the dataset with the contract's columns; those that older files lack are null."""
+    """Return a raw table of the dataset as a Spark relation; columns that older files lack are null."""
     schema = ", ".join(f"{name} {spark_type(type_)}" for name, type_ in contract_types(table).items())
     paths = [str(path) for path in dataset.paths(table)]
     return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 
 
 def _kept(spark: Any, name: str, rows: Any, folder: Path) -> None:
-    """Store a relation as Parquet and let its name stand for the stored rows."""
+    """Store the rows of a relation as Parquet, and register a view of its name over the stored rows."""
     path = str(folder / name)
     rows.write.parquet(path)
     spark.read.schema(rows.schema).parquet(path).createOrReplaceTempView(name)
 
 
 def _make_inputs(spark: Any, dataset: Dataset, rules: RuleSet, out: Path) -> None:
-    """Make the relations that no SQL file makes: the pool rules, the blocks they match, and the facts."""
+    """Register the Spark relations that no SQL file makes: pool rules, matched blocks, facts on the run."""
     tables = {
         "pools": rules.pools_table(),
         "pool_names": rules.names_table(),
@@ -103,7 +104,10 @@ def _make_inputs(spark: Any, dataset: Dataset, rules: RuleSet, out: Path) -> Non
 
 
 def _facts(spark: Any, dataset: Dataset, rules: RuleSet) -> pa.Table:
-    """Return what the results depend on; unlike a build in DuckDB it has no hash of the dataset's rows."""
+    """Return keys and values on which the results depend: versions, sources, dataset, rules.
+
+    Unlike a build in DuckDB it has no hash of the dataset's rows.
+    """
     facts = {
         "analysis_version": metadata.version(manifest.DISTRIBUTION),
         "commit": manifest.commit(),

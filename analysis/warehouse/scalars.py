@@ -10,21 +10,27 @@ MICROSECONDS: Final = 1_000_000
 
 
 def literal(node: exp.Expr) -> exp.Expr:
-    """Rewrite a number with a point as a double: of two decimals Spark makes a decimal, DuckDB a double."""
+    """Return a number with a decimal point as a double, as DuckDB computes with it; other nodes as they are.
+
+    Without this, Spark would take the number for a decimal.
+    """
     if isinstance(node, exp.Literal) and not node.is_string and "." in node.this:
         return exp.Literal.number(f"{node.this}D")
     return node
 
 
 def wide_integer(node: exp.Expr) -> exp.Expr:
-    """Rewrite a type of 128 bits as a decimal of 38 digits, the widest whole number of Spark."""
+    """Return a type of 128 bits as decimal(38, 0), the widest whole number of Spark.
+
+    Other nodes as they are.
+    """
     if isinstance(node, exp.DataType) and node.this in {exp.DataType.Type.INT128, exp.DataType.Type.UINT128}:
         return exp.DataType.build("decimal(38, 0)")
     return node
 
 
 def time(node: exp.Expr) -> exp.Expr:
-    """Rewrite conversions between times, days and numbers."""
+    """Return conversions between times, days and numbers in Spark's SQL; any other node as it is."""
     if isinstance(node, exp.Anonymous) and node.name.lower() == "epoch_us":
         return call("UNIX_MICROS", *node.expressions)
     if isinstance(node, exp.Anonymous) and node.name.lower() == "to_microseconds":
@@ -41,20 +47,20 @@ def time(node: exp.Expr) -> exp.Expr:
 
 
 def _is_day(node: exp.Expr) -> bool:
-    """Tell whether an expression says itself that it is a date."""
+    """Return whether an expression is a cast to DATE."""
     inner = node.unnest()
     return isinstance(inner, exp.Cast) and inner.to.this == exp.DataType.Type.DATE
 
 
 def text(node: exp.Expr) -> exp.Expr:
-    """Rewrite format(), whose places are written {} in DuckDB and %s in Spark."""
+    """Return format() in Spark's SQL, where %s stands for DuckDB's {}; any other node as it is."""
     if isinstance(node, exp.Format):
         return call("FORMAT_STRING", node.this.name.replace("%", "%%").replace("{}", "%s"), *node.expressions)
     return node
 
 
 def row_value(node: exp.Expr) -> exp.Expr:
-    """Rewrite (a, b), a value of several columns, as a struct."""
+    """Return (a, b), a value of several columns, as a struct, which Spark needs; other nodes as they are."""
     if isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.In | exp.Group | exp.GroupingSets):
         return call("STRUCT", *node.expressions)
     return node

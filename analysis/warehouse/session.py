@@ -32,10 +32,10 @@ def pyspark(module: str) -> Any:
 
 
 def open_session(settings: Mapping[str, str] | None = None) -> Any:
-    """Return the running session, or a new one, with SETTINGS and further ones.
+    """Return the running Spark session, or a new one, with the settings that translated models need.
 
-    Outside of spark-submit the session is one process on this machine. Raises WarehouseError where PySpark or
-    Java is missing.
+    `settings` are added to these. Outside of spark-submit the session is one process on this machine. Raises
+    WarehouseError where PySpark or Java is missing.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = pyspark("sql").SparkSession.builder.appName("pool-measurement")
@@ -50,7 +50,7 @@ def open_session(settings: Mapping[str, str] | None = None) -> Any:
 
 
 def data_frame(spark: Any, table: pa.Table) -> Any:
-    """Return an Arrow table as a relation of Spark, which takes no table without a chunk.
+    """Return an Arrow table, which may be empty, as a Spark relation.
 
     Bytes of a fixed length, which Spark does not know, become bytes of any length.
     """

@@ -12,16 +12,17 @@ from sqlglot import exp
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Describes one statement of a model: the relation that it makes, and its query."""
+    """Describes one of the statements that make a model: the relation that it makes, and its query."""
 
     name: str
     query: exp.Query
 
 
 def steps(name: str, tree: exp.Query) -> Iterator[Step]:
-    """Yield the statements that make a relation, in their order; the last one makes the relation itself.
+    """Yield the statements that make a relation, in order; the last one makes the relation itself.
 
-    An expression that is read twice, or inside of a recursion, is `<relation>__<expression>`.
+    A common table expression that is read twice, or inside of a recursion, becomes a relation of its own,
+    `<relation>__<expression>`.
     """
     with_ = tree.args.get("with_")
     while with_ is not None:
@@ -45,12 +46,12 @@ def steps(name: str, tree: exp.Query) -> Iterator[Step]:
 
 
 def _reads(tree: exp.Expr, name: str) -> list[exp.Table]:
-    """Return the places of a tree that read a relation, apart from its own recursion."""
+    """Return the nodes of a syntax tree that read a relation, except those inside its own recursion."""
     return [table for table in tree.find_all(exp.Table) if table.name == name and not _is_inside(table, name)]
 
 
 def _is_inside(node: exp.Expr, name: str) -> bool:
-    """Tell whether a node is part of the common table expression of a name."""
+    """Return whether a node is inside the common table expression of the given name."""
     cte = node.find_ancestor(exp.CTE)
     while cte is not None:
         if cte.alias == name:
@@ -60,19 +61,19 @@ def _is_inside(node: exp.Expr, name: str) -> bool:
 
 
 def _is_read_again(tree: exp.Expr, name: str) -> bool:
-    """Tell whether a common table expression is read at two places, or by each round of a recursion."""
+    """Return whether a common table expression is read at two places, or by each round of a recursion."""
     reads = _reads(tree, name)
     return len(reads) > 1 or any(_is_in_recursion(read) for read in reads)
 
 
 def _is_in_recursion(read: exp.Table) -> bool:
-    """Tell whether a place is inside of a common table expression that reads itself."""
+    """Return whether a node is inside of a common table expression that reads itself."""
     cte = read.find_ancestor(exp.CTE)
     return cte is not None and any(table.name == cte.alias for table in cte.this.find_all(exp.Table))
 
 
 def _needed(ctes: list[exp.CTE], last: exp.CTE) -> list[exp.CTE]:
-    """Return a common table expression after those that it reads, directly or not."""
+    """Return a common table expression preceded by all those that it reads, directly or not."""
     needed = [last]
     for cte in reversed(ctes[: ctes.index(last)]):
         if any(_reads(one, cte.alias) for one in needed):
@@ -81,7 +82,7 @@ def _needed(ctes: list[exp.CTE], last: exp.CTE) -> list[exp.CTE]:
 
 
 def _rename(tree: exp.Expr, old: str, new: str) -> None:
-    """Let a tree read another relation under the name of the old one."""
+    """Make a syntax tree read the relation `new` instead of `old`, under the alias that it had before."""
     for table in _reads(tree, old):
         alias = table.alias_or_name
         table.set("this", exp.to_identifier(new))

@@ -28,7 +28,7 @@ DIALECT: Final = "spark"
 
 
 class _Source(DuckDB):
-    """Is DuckDB's SQL with places in lists left as they are written: both engines' functions count from 1."""
+    """Is DuckDB's dialect without a shift of list indices, because functions of both engines count from 1."""
 
     INDEX_OFFSET = 0
 
@@ -67,7 +67,7 @@ class Statement:
 
 
 def translated(model: Model, catalog: Catalog | None = None) -> list[Statement]:
-    """Return the statements that make a model, in their order; the last one makes the model itself.
+    """Return the statements of Spark's SQL that make a model, in order; the last makes the model itself.
 
     Raises CatalogError with the name of a model that cannot be translated.
     """
@@ -81,15 +81,15 @@ def translated(model: Model, catalog: Catalog | None = None) -> list[Statement]:
 
 
 def translated_query(sql: str, parameters: Mapping[str, Parameter], macro_text: str) -> str:
-    """Return one query of DuckDB in Spark's SQL, as one statement and without its order.
+    """Return one query of DuckDB as one statement of Spark's SQL, without its ORDER BY.
 
-    Raises CatalogError or SqlglotError where there is none.
+    Raises CatalogError or SqlglotError where it cannot be translated.
     """
     return _written(_for_spark(sql, parameters, macro_text))
 
 
 def _for_spark(sql: str, parameters: Mapping[str, Parameter], macro_text: str) -> exp.Query:
-    """Return the tree of one query for Spark, with parameters and macros written out."""
+    """Return the syntax tree of one DuckDB query rewritten for Spark, with parameters and macros replaced."""
     own = _spark_macros()
     common = {name: macro for name, macro in read_macros(macro_text, "duckdb").items() if name not in own}
     tree: exp.Expr = expand(sqlglot.parse_one(sql, dialect=_Source), common)
@@ -104,18 +104,18 @@ def _for_spark(sql: str, parameters: Mapping[str, Parameter], macro_text: str) -
 
 
 def _written(tree: exp.Expr) -> str:
-    """Write a tree as Spark's SQL. Raises SqlglotError for what has no words there."""
+    """Return a syntax tree as a text of Spark's SQL. Raises SqlglotError for what Spark's SQL cannot say."""
     return tree.sql(dialect=DIALECT, pretty=True, unsupported_level=ErrorLevel.RAISE)
 
 
 def _spark_macros() -> Mapping[str, Macro]:
-    """Read the macros that Spark says in words of its own."""
+    """Map each macro that has an own definition in Spark's SQL to that definition."""
     text = (resources.files("analysis.warehouse") / SPARK_MACROS).read_text(encoding="utf-8")
     return read_macros(text, DIALECT)
 
 
 def _with_value(node: exp.Expr, parameters: Mapping[str, Parameter]) -> exp.Expr:
-    """Replace getvariable('name') by the value of a parameter."""
+    """Return the value of a parameter in place of getvariable('name'); any other node as it is."""
     if not isinstance(node, exp.Anonymous) or node.name.lower() != "getvariable":
         return node
     value: Any = parameters[node.expressions[0].name].value

@@ -14,7 +14,7 @@ def call(name: str, *arguments: Any) -> exp.Anonymous:
 
 
 def bottom_up(tree: exp.Expr, rewrite: Rewrite) -> exp.Expr:
-    """Replace each node by what `rewrite` returns for it, the inner nodes first; return the new tree."""
+    """Return a syntax tree in which `rewrite` has replaced each node, inner nodes first."""
     for node in reversed(list(tree.bfs())):
         new = rewrite(node)
         if new is node:
@@ -27,10 +27,10 @@ def bottom_up(tree: exp.Expr, rewrite: Rewrite) -> exp.Expr:
 
 
 def in_parens(node: exp.Expr) -> exp.Expr:
-    """Return an expression that can be an operand: in parentheses where it is made of an operator."""
+    """Return an expression that can be an operand: in parentheses if it is an operation or CASE."""
     return exp.Paren(this=node) if isinstance(node, exp.Binary | exp.Unary | exp.Case) else node
 
 
 def lambda_over(name: str, body: exp.Expr) -> exp.Lambda:
-    """Return the lambda `name -> body`."""
+    """Return the SQL lambda `name -> body` as a node of the syntax tree."""
     return exp.Lambda(this=body, expressions=[exp.to_identifier(name)])

@@ -230,7 +230,7 @@ def _files(dataset: Dataset, table: Table) -> dict[str, Path]:
 
 
 def _has_changed(path: Path, listed: Any, snapshot_ms: int) -> bool:
-    """Say whether a file may hold something else than what the newest snapshot listed."""
+    """Return whether a file may hold something else than what the newest snapshot listed."""
     status = path.stat()
     return status.st_size != listed.file_size_in_bytes or status.st_ctime_ns // 1_000_000 >= snapshot_ms
 

@@ -195,7 +195,7 @@ def _is_rotation(instruction: Any) -> bool:
 
 
 def _is_free(instruction: Any) -> bool:
-    """Say whether an instruction becomes no operation of its own.
+    """Return whether an instruction becomes no operation of its own.
 
     These are the mark of a settled sum, and a complement: every CPU has an AND that complements an operand.
     """
@@ -204,7 +204,7 @@ def _is_free(instruction: Any) -> bool:
 
 
 def _is_constant(value: Any, number: int) -> bool:
-    """Say whether a value is a constant vector that holds this number in every lane."""
+    """Return whether a value is a constant vector that holds this number in every lane."""
     return isinstance(value, ir.Constant) and all(lane.constant == number for lane in value.constant)
 
 

@@ -25,7 +25,7 @@ def distribution_panel(
     *,
     end_s: float,
 ) -> Panel:
-    """Draw distributions of block intervals in a wide and a narrow version, up to `end_s` seconds.
+    """Return a chart of distributions of block intervals up to `end_s` seconds, as a wide and a narrow SVG.
 
     `curves` has a pair (colour, points) for each distribution.
     """
@@ -52,7 +52,7 @@ def end_to_draw(curves: Iterable[Curve]) -> float:
 
 
 def step_chart(curves: Sequence[tuple[str, Curve]], *, end_s: float, width_px: int) -> Drawing:
-    """Build an Altair chart of distributions of block intervals in seconds, drawn as steps up to `end_s`.
+    """Return an Altair chart of distributions of block intervals in seconds, as steps up to `end_s`.
 
     `curves` has a pair (colour, points) for each distribution. A point is (seconds, ratio of intervals that
     are not longer), and each curve has at least one point.

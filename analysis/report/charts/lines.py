@@ -74,7 +74,11 @@ WRITERS: Final[Mapping[str, Callable[[Any], str]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Describes one axis: its title, its ends and its ticks. `label` is the Vega expression for a number."""
+    """Describes one axis of a chart: its title, range, ticks and scale, linear or logarithmic.
+
+    `label` is the Vega expression that writes a number. With `cuts_bands` the axis ends at twice the largest
+    value, even where a band is wider.
+    """
 
     title: str
     label: str = PLAIN_LABEL
@@ -99,9 +103,9 @@ class Point:
 
 
 def interval_point(x: X, row: Row, name: str, unit: str, *, is_partial: bool = False) -> Point:
-    """Make the point at x from three columns of a row: `<name>_<unit>`, and the two ends of its interval.
+    """Return the point at x with the value `<name>_<unit>` of a row and its interval.
 
-    The ends are the columns `<name>_low_<unit>` and `<name>_high_<unit>`.
+    The two ends of the interval are the columns `<name>_low_<unit>` and `<name>_high_<unit>`.
     """
     low, high = row[f"{name}_low_{unit}"], row[f"{name}_high_{unit}"]
     return Point(x=x, y=row[f"{name}_{unit}"], low=low, high=high, is_partial=is_partial)
@@ -119,7 +123,7 @@ class Line:
 
     @property
     def legend(self) -> LegendKey:
-        """Return the line of the legend for this series."""
+        """Return the key of the legend for this series: its label, its colour, and dot, line or dashes."""
         return LegendKey(
             label=self.label,
             colour=self.colour,
@@ -140,7 +144,7 @@ def line_panel(
     events: Sequence[Event] = (),
     is_half: bool = False,
 ) -> Panel:
-    """Draw a chart of lines in a wide and a narrow version; if `is_half`, in one version for half the page.
+    """Return a chart of lines as a wide and a narrow SVG; if `is_half`, as one for half of the page.
 
     `name` is the prefix of the ids in the SVG, so it must be unique on the page.
     """
@@ -167,7 +171,7 @@ def _in_words(line: Line) -> str:
 def line_chart(
     lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[Event] = (), width_px: int
 ) -> Drawing:
-    """Build the Altair chart of lines over numbers or UTC days. At least one point must have a value."""
+    """Return the Altair chart of lines over numbers or UTC days. At least one point must have a value."""
     lines = [replace(line, points=_with_breaks(line.points)) for line in lines]
     x_axis = _x(lines, x, width_px)
     plot_px = width_px - _LEFT_PX - _RIGHT_PX
@@ -195,7 +199,7 @@ def line_chart(
 
 
 def _with_breaks(points: Sequence[Point]) -> list[Point]:
-    """Put a gap into a line of days where more than three usual steps are missing between two points."""
+    """Return the points of a line, with a gap where two days are more than three usual steps apart."""
     found: list[Point] = []
     steps = sorted(
         (later.x - sooner.x).days
@@ -217,9 +221,10 @@ def _with_breaks(points: Sequence[Point]) -> list[Point]:
 
 
 def hover_strips(lines: Sequence[Line], x: Axis, y: Axis) -> list[tuple[X, X, str]]:
-    """Return for each x of the lines a strip (from, to, words): a pointer in it is nearest to that x.
+    """Return a strip (from, to, words) for each x of the lines; a pointer in the strip is nearest to x.
 
-    The words are the value of each line there. Steps hold from one x to the next.
+    The words give x and the value of each line there. For lines drawn as steps, a strip reaches from one x to
+    the next.
     """
     said: dict[X, list[str]] = {}
     for line in lines:
@@ -264,7 +269,7 @@ def _middle(low: Any, high: Any, *, is_log: bool) -> Any:
 
 
 def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
-    """Yield the layers that draw one series: its band or error bars, its line, and its points."""
+    """Yield the Altair layers of one series: its band or error bars, its line, and its points."""
     whole = [replace(p, y=None, low=None, high=None) if p.is_partial else p for p in line.points]
     rows = [{"x": place(p.x), "y": p.y, "low": p.low, "high": p.high} for p in whole]
     shape: dict[str, Any] = {"interpolate": "step-after" if line.shape == "step" else "linear"}
@@ -300,7 +305,10 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
 
 
 def _alone(points: Sequence[Point]) -> list[bool]:
-    """Tell of each point whether it has a value and its neighbours have none, so that no line shows it."""
+    """Return a bool per point: whether it has a value and its neighbours have none.
+
+    No line leads through such a point, so it needs a mark of its own.
+    """
     has = [False, *(point.y is not None for point in points), False]
     return [
         own and not before and not after for before, own, after in zip(has, has[1:], has[2:], strict=False)
@@ -308,7 +316,10 @@ def _alone(points: Sequence[Point]) -> list[bool]:
 
 
 def _partial_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
-    """Yield the layers of values of a part of a period: dashed lines, intervals, open circles."""
+    """Yield the Altair layers of points that rest on a part of their period only.
+
+    They are open circles with their intervals, joined by dashed lines.
+    """
     partial = [
         {"x": place(point.x), "y": point.y, "low": point.low, "high": point.high}
         for point in line.points
@@ -341,12 +352,12 @@ def _partial_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
 
 
 def _most(lines: Sequence[Line]) -> float:
-    """Return the upper end for an axis that cuts wide bands: twice the largest value."""
+    """Return twice the largest value of all lines, the upper end of an axis that cuts wide bands."""
     return 2 * max(point.y or 0 for line in lines for point in line.points)
 
 
 def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
-    """Return the points whose band reaches beyond the end of the axis, with the colour of their line."""
+    """Return (point, colour of its line) for each point whose interval ends beyond the y axis."""
     most = _most(lines)
     return [
         (point, line.colour)
@@ -357,7 +368,7 @@ def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
 
 
 def _cut_layer(point: Point, colour: str, x: alt.X) -> alt.Chart:
-    """Draw a small triangle at the upper edge of the chart, where the band of a point goes on beyond it."""
+    """Return the layer of a small triangle at the chart's upper edge, where a point's interval is cut off."""
     base = alt.Chart(alt.InlineData(values=[{"x": place(point.x), "label": CUT_MARK}]))
     mark: alt.Chart = base.mark_text(align="left", dx=3, dy=8, color=colour).encode(
         x=x, y=alt.value(0), text="label:N"
@@ -378,13 +389,16 @@ def _x(lines: Sequence[Line], axis: Axis, width_px: int) -> alt.X:
 
 
 def _reach(lines: Sequence[Line]) -> tuple[float, float]:
-    """Return the lower and upper end for a logarithmic axis: a little beyond all values and intervals."""
+    """Return the lower and upper end of a logarithmic axis: a little beyond all values and intervals."""
     values = [value for line in lines for p in line.points for value in (p.low, p.y, p.high) if value]
     return 0.93 * min(values), 1.07 * max(values)
 
 
 def _y(column: str, axis: Axis) -> alt.Y:
-    """Build the y axis for a column of the data. Its title stands above the axis, where it takes no width."""
+    """Return the y axis for a column of the data.
+
+    Its title stands above the axis, where it takes no width.
+    """
     look: dict[str, Any] = {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end"}
     look |= {"titleX": 4 - _LEFT_PX, "titleY": -16, "labelExpr": axis.label, "domain": False}
     look |= {"values": list(axis.ticks)} if axis.ticks else {"tickCount": 5}
@@ -399,7 +413,10 @@ def _scale(axis: Axis) -> alt.Scale:
 
 
 def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Return round ticks for a logarithmic axis from `low` to `high`; on a short axis they are denser."""
+    """Return round numbers from `low` to `high` as ticks of a logarithmic axis.
+
+    A short axis has denser ones.
+    """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: tuple[float, ...] = ()
     for steps in (
@@ -431,7 +448,10 @@ def whole_ticks(first: int, last: float) -> tuple[float, ...]:
 
 
 def duration_ticks(low_s: float, high_s: float) -> tuple[float, ...]:
-    """Return round ticks for a logarithmic axis of seconds: 1 s, 10 s, 1 min; finer ones for a short axis."""
+    """Return the ticks in seconds of a logarithmic axis of times from `low_s` to `high_s`, as 1, 10, 60.
+
+    A short axis gets finer ticks.
+    """
     for ticks in (DURATION_TICKS, FINE_DURATION_TICKS):
         found = tuple(tick for tick in ticks if low_s <= tick <= high_s)
         if len(found) >= _MIN_TICKS:
@@ -445,7 +465,7 @@ _DAY_HEIGHT_PX: Final = 90
 def day_chart(
     rows: Sequence[tuple[dt.date, float, float, float]], *, largest: float, colour: str, width_px: int
 ) -> Drawing:
-    """Build a small chart of a pool's ratio over time, with its 95 % band.
+    """Return a small Altair chart of a pool's ratio by day, with its 95 % band.
 
     Each row is (day, ratio, lower end, upper end); `largest` is the upper end of the axis.
     """

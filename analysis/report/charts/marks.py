@@ -29,14 +29,14 @@ class Event:
 
 
 def place(x: float | dt.date) -> float | str:
-    """Write a value of x as Vega reads it: a day or a time as ISO 8601 in UTC, a number as it is."""
+    """Return a value of x as Vega reads it: a day or a time as ISO 8601 text in UTC, a number unchanged."""
     if isinstance(x, dt.datetime):
         return x.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{x:%Y-%m-%d}" if isinstance(x, dt.date) else x
 
 
 def day_axis(column: str, first: dt.date, last: dt.date, plot_px: int, title: str = "Day (UTC)") -> alt.X:
-    """Build an axis of UTC days from `first` to `last`."""
+    """Return an Altair x axis of UTC days from `first` to `last` for a plot of `plot_px` pixels."""
     look: dict[str, Any] = {"title": title, "grid": False, "labelOverlap": True}
     look |= {"labelExpr": f"utcFormat(datum.value, '{day_format(last - first)}')"}
     most = max(2, plot_px // _PX_PER_TICK)
@@ -53,9 +53,10 @@ def day_axis(column: str, first: dt.date, last: dt.date, plot_px: int, title: st
 def event_layers(
     events: Sequence[Event], x: alt.X, first: float | dt.date, last: float | dt.date, plot_px: int
 ) -> list[Any]:
-    """Draw the events between `first` and `last`. Of labels that would touch, only one is written.
+    """Return the Altair layers that mark the events between `first` and `last` in a chart.
 
-    Equal labels are written once. Different ones of one place stand beside each other as one text.
+    Events are moments or spans with a label. Equal labels are written once. Different labels of one place
+    stand beside each other as one text. Of labels that would touch, only one is written.
     """
     inside = sorted(
         (event for event in events if _number(first) <= _number(event.x) <= _number(last)), key=_order
@@ -93,7 +94,7 @@ def merged_labels(
 ) -> list[tuple[float | dt.date, str, str]]:
     """Join the labels of events that lie too close for two texts; return (x, label, words) of each text.
 
-    `events` are in order of x.
+    `events` are in order of x; the plot shows `first` to `last` on `plot_px` pixels.
     """
     length = _number(last) - _number(first) or 1.0
     texts: list[tuple[float | dt.date, str, str]] = []
@@ -114,7 +115,7 @@ def merged_labels(
 def hover_layer(
     spans: Sequence[tuple[float | dt.date, float | dt.date, str]], x: alt.X, height_px: int
 ) -> alt.Chart:
-    """Lay an invisible strip over each (from, to, words), so that a pointer there shows the words."""
+    """Return a layer of invisible strips, one per (from, to, words), that show the words to a pointer."""
     is_time = isinstance(spans[0][0], dt.date)
     rows = [{"x": place(low), "to": place(high), "words": HOVER_MARK + words} for low, high, words in spans]
     mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(fill=INK, opacity=0)
@@ -137,7 +138,7 @@ def _order(event: Event) -> tuple[float, str]:
 
 
 def _number(x: float | dt.date) -> float:
-    """Return x as a number: a day or a time as seconds since 1970."""
+    """Return x as a float: a day or a time as seconds since 1970, a number unchanged."""
     if isinstance(x, dt.datetime):
         return x.timestamp()
     if isinstance(x, dt.date):

@@ -67,7 +67,7 @@ TRANSACTIONS: Final = RatioAxis(title="Part of transactions")
 
 
 def ratio_panel(name: str, title: str, rows: Sequence[RatioRow], axis: RatioAxis = SHARES) -> Panel:
-    """Draw a chart of ratios in a version for wide and a version for narrow screens.
+    """Return a chart of ratios, one row per pool or metric, as an SVG for wide and one for narrow screens.
 
     `name` is the prefix of the ids in the SVG, so it must be unique on the page.
     """
@@ -81,14 +81,14 @@ def ratio_panel(name: str, title: str, rows: Sequence[RatioRow], axis: RatioAxis
 def ratio_drawing(
     name: str, title: str, rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis = SHARES
 ) -> Markup:
-    """Draw a chart of ratios as SVG of one width, with its values in words for screen readers."""
+    """Return a chart of ratios as one SVG of the given width, with its values in words for screen readers."""
     chart = ratio_chart(rows, width_px=width_px, axis=axis)
     description = "; ".join(f"{row.label} {row.value}" for row in rows)
     return draw(chart, name=name, title=title, description=description)
 
 
 def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> Drawing:
-    """Build the Altair chart: ratios as dots, their 95 % intervals as lines, and one line of text per row."""
+    """Return the Altair chart: ratios as dots, their 95 % intervals as lines, one line of text per row."""
     label_px, value_px = label_width(width_px), 66
     order = list(dict.fromkeys(row.row for row in rows))
     marks = list(dict.fromkeys(row.mark for row in rows))
@@ -134,7 +134,7 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
 
 
 def _row_strips(base: alt.Chart, plot_px: int) -> alt.Chart:
-    """Lay an invisible strip over each row, so that a pointer there shows the values of its marks."""
+    """Return a layer of invisible strips, one per row of the chart, that show its values to a pointer."""
     once = base.transform_aggregate(words="min(words)", groupby=["row"])
     strips: alt.Chart = once.mark_rect(fill=INK, opacity=0).encode(
         x=alt.value(0), x2=alt.value(plot_px), description="words:N"
@@ -143,7 +143,7 @@ def _row_strips(base: alt.Chart, plot_px: int) -> alt.Chart:
 
 
 def _words(rows: Sequence[RatioRow], axis: RatioAxis) -> str:
-    """Write the label of a row of the chart, and the value of each of its marks with its interval."""
+    """Return the text for a pointer: the label of a row, and the value of each mark with its interval."""
     write = WRITERS.get(axis.label, decimal)
     said = [
         row.value
@@ -155,7 +155,10 @@ def _words(rows: Sequence[RatioRow], axis: RatioAxis) -> str:
 
 
 def _domain(rows: Sequence[RatioRow], axis: RatioAxis) -> list[float]:
-    """Return the two ends of the axis of ratios; the upper one is a little more than the largest value."""
+    """Return the two ends of the axis of ratios; the upper one is `largest`, or a little above all values.
+
+    It is at most the axis's `limit`.
+    """
     highest = 1.08 * max(row.high or row.ratio for row in rows)
     end = axis.largest or (highest if axis.limit is None else min(axis.limit, highest)) or 1.0
     if not axis.is_log:
@@ -173,9 +176,9 @@ def _data(rows: Sequence[RatioRow], axis: RatioAxis) -> alt.InlineData:
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
-    """Turn the fields of one mark into JSON values, with its shape, and with the colour inside the shape.
+    """Return the fields of one mark as a dict for JSON, with its shape (circle or diamond) and its fill.
 
-    Rings and diamonds have the colour of the paper inside.
+    Rings and diamonds are filled with the colour of the paper.
     """
     fill = row["colour"] if row["mark"] == "dot" else "var(--paper)"
     return row | {"fill": fill, "shape": "diamond" if row["mark"] == "diamond" else "circle"}

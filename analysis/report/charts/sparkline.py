@@ -40,7 +40,7 @@ class SparkPoint(NamedTuple):
 
 
 class SharePart(NamedTuple):
-    """Holds one part of a strip: its share of the whole, its CSS colour, and the text shown on hover."""
+    """Holds one part of a strip of shares: its ratio of the whole, its CSS colour, its text on hover."""
 
     ratio: float
     colour: str
@@ -48,7 +48,7 @@ class SharePart(NamedTuple):
 
 
 def sparkline(name: str, title: str, points: Sequence[SparkPoint]) -> Markup:
-    """Draw values in their order from left to right, with a band for their intervals.
+    """Return a small SVG of values from left to right, with a band for their intervals.
 
     The scale starts at zero. Needs at least two points.
     """
@@ -81,7 +81,7 @@ def sparkline(name: str, title: str, points: Sequence[SparkPoint]) -> Markup:
 
 
 def interval_mark(name: str, title: str, point: SparkPoint, largest: float) -> Markup:
-    """Draw a value as a dot, and its interval as a bar, on a scale from zero to `largest`."""
+    """Return a small SVG of a value as a dot and its interval as a bar, on a scale from 0 to `largest`."""
     middle = HEIGHT / 2
 
     def at(value: float) -> float:
@@ -97,7 +97,7 @@ def interval_mark(name: str, title: str, point: SparkPoint, largest: float) -> M
 
 
 def share_strip(name: str, title: str, parts: Sequence[SharePart]) -> Markup:
-    """Draw parts of one whole as a strip, in the order given, from left to right."""
+    """Return an SVG strip of the parts of one whole, from left to right in the order given."""
     boxes, left = [], 0.0
     for part in parts:
         width = WIDTH * part.ratio

@@ -37,7 +37,7 @@ PARTIAL_KEY: Final = LegendKey(label="only a part of the period", colour="var(--
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Describes one layer of the stack: a pool, all other pools, or the unknown blocks."""
+    """Describes one layer of a stacked chart: a pool, all other pools, or the unknown blocks."""
 
     key: str
     label: str
@@ -46,13 +46,13 @@ class Layer:
 
     @property
     def legend(self) -> LegendKey:
-        """Return the line of the legend for this layer."""
+        """Return the key of the legend for this layer: its label, its colour, and whether it is hatched."""
         return LegendKey(label=self.label, colour=self.colour, shape="hatch" if self.is_hatched else "bar")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """Holds the shares of one period, from its first day to the day after its last, by the key of the layer.
+    """Holds the shares of one period: a ratio per layer key, from `from_day` to the day before `to_day`.
 
     `words` says the same in text. A period of which the data has only a part is drawn in a dashed frame.
     """
@@ -65,7 +65,7 @@ class Period:
 
 
 class Slab(NamedTuple):
-    """Holds the lower and upper edge of one layer in one period, as parts of all blocks."""
+    """Holds the lower and upper edge of one layer in one period, each as a ratio (0 to 1) of all blocks."""
 
     key: str
     low: float
@@ -73,7 +73,7 @@ class Slab(NamedTuple):
 
 
 def slabs(layers: Sequence[Layer], period: Period) -> list[Slab]:
-    """Stack the shares of one period. The first layer lies at the top, as in a list."""
+    """Return the edges of each layer when the shares of one period are stacked; the first lies at the top."""
     found = []
     top = 1.0
     for layer in layers:
@@ -86,7 +86,7 @@ def slabs(layers: Sequence[Layer], period: Period) -> list[Slab]:
 def stack_panel(
     name: str, title: str, layers: Sequence[Layer], periods: Sequence[Period], *, events: Sequence[Event] = ()
 ) -> Panel:
-    """Draw stacked shares in a wide version, with names beside the layers, and in a narrow one.
+    """Return the chart of stacked shares as a wide SVG, with names beside the layers, and a narrow one.
 
     `name` is the prefix of the ids in the SVG, so it must be unique on the page.
     """
@@ -103,7 +103,10 @@ def stack_panel(
 def stack_chart(
     layers: Sequence[Layer], periods: Sequence[Period], *, events: Sequence[Event] = (), width_px: int
 ) -> Drawing:
-    """Build the Altair chart. Between two periods that are not neighbours in time it is empty."""
+    """Return the Altair chart of stacked shares.
+
+    It is empty between periods that are not neighbours in time.
+    """
     is_wide = width_px > NARROW_PX
     right_px = NAMES_PX if is_wide else _RIGHT_PX
     plot_px = width_px - _LEFT_PX - right_px
@@ -126,7 +129,7 @@ def stack_chart(
 
 
 def _edges(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list[dict[str, Any]]:
-    """Return the steps of one layer: one for each period, and a break where a period is missing."""
+    """Return the steps of one layer as dicts (x, low, high), one per period; a missing period is a break."""
     rows: list[dict[str, Any]] = []
     for period, following in itertools.zip_longest(periods, periods[1:]):
         slab = next(slab for slab in slabs(layers, period) if slab.key == key)
@@ -139,7 +142,7 @@ def _edges(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list
 
 
 def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
-    """Draw one layer as an area between the edges that `_edges` gives for it."""
+    """Return the Altair layer that fills one layer of the stack between the edges that `_edges` gives."""
     fill = UNKNOWN_FILL if layer.is_hatched else layer.colour
     scale = alt.Scale(domain=[0, 1], nice=False)
     look: dict[str, Any] = {
@@ -159,7 +162,7 @@ def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
 
 
 def _frame(period: Period, x: alt.X) -> alt.Chart:
-    """Draw a dashed frame around a period that the data has only in part, and lighten its colours."""
+    """Return a dashed, lightened frame over a period of which the data has only a part."""
     rows = [{"x": f"{period.from_day}", "to": f"{period.to_day}"}]
     mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(
         fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3]
@@ -169,7 +172,10 @@ def _frame(period: Period, x: alt.X) -> alt.Chart:
 
 
 def _names(layers: Sequence[Layer], period: Period, plot_px: int) -> alt.Chart:
-    """Write the name of each layer to the right of the last period, where the layer is thick enough."""
+    """Return the Altair layer with the name of each layer to the right of the last period.
+
+    A layer that is too thin gets no name.
+    """
     colours = {layer.key: layer for layer in layers}
     rows = [
         {"y": (slab.low + slab.high) / 2, "label": colours[slab.key].label}

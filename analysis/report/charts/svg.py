@@ -48,7 +48,7 @@ _REFERENCE: Final = re.compile(r"url\(#([^)]+)\)")
 
 
 def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -> Markup:
-    """Render an Altair chart as one inline `<svg>` with a title and a description for screen readers.
+    """Return an Altair chart as one inline `<svg>` with a title and a description for screen readers.
 
     `name` is the prefix of all ids in it, so it must be unique on the page.
     """
@@ -96,7 +96,7 @@ def _config() -> dict[str, Any]:
 
 
 def _clean(root: ET.Element, name: str) -> None:
-    """Remove elements and attributes that draw nothing, and put the name of the drawing before every id."""
+    """Remove from an SVG what draws nothing, and rename every id to `<name>-<number>`."""
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     renamed = {old: f"{name}-{number}" for number, old in enumerate(ids)}
     for parent in root.iter():
@@ -120,7 +120,7 @@ def _clean(root: ET.Element, name: str) -> None:
 
 
 def _hatch() -> ET.Element:
-    """Make the pattern that fills what is unknown: slanted lines, seen without colours."""
+    """Return the SVG pattern that fills what is unknown: slanted lines, seen without colours."""
     look = {"id": _HATCH, "width": "6", "height": "6", "patternUnits": "userSpaceOnUse"}
     definitions = ET.Element("defs")
     pattern = ET.SubElement(definitions, "pattern", look, patternTransform="rotate(45)")
@@ -130,7 +130,7 @@ def _hatch() -> ET.Element:
 
 
 def row_labels(base: alt.Chart, label_px: int) -> alt.Chart:
-    """Draw the label of each row to the left of the plot; a label longer than `label_px` is cut."""
+    """Return the layer with each row's label, left of the plot; a label longer than `label_px` is cut."""
     once = base.transform_aggregate(label="min(label)", groupby=["row"])
     text: alt.Chart = once.mark_text(align="left", limit=label_px - 10).encode(
         x=alt.value(-label_px), text="label:N", color=alt.value(INK)
@@ -149,10 +149,13 @@ def tick_count(width_px: int) -> int:
 
 
 def timestamp(at: dt.datetime) -> str:
-    """Write a time as Vega reads it: ISO 8601 in UTC, with milliseconds."""
+    """Return a time as text that Vega reads: ISO 8601 in UTC, with milliseconds."""
     return at.astimezone(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def day_format(length: dt.timedelta) -> str:
-    """Return the strftime format of days on an axis: day and month, or from 300 days on month and year."""
+    """Return the strftime format of days on an axis of this length: day and month.
+
+    From 300 days month, year.
+    """
     return "%d %b" if length < _YEARS_SHOWN_FROM else "%b %Y"

@@ -35,7 +35,7 @@ class Span:
 def timeline_chart(
     spans: Sequence[Span], *, from_at: dt.datetime, to_at: dt.datetime, width_px: int
 ) -> Drawing:
-    """Build an Altair chart of time spans as bars, one line per row. Even the shortest bar can be seen."""
+    """Return an Altair chart of time spans as bars, one line per row. Even the shortest bar can be seen."""
     label_px = label_width(width_px)
     order = list(dict.fromkeys(span.row for span in spans))
     rows = [

@@ -84,7 +84,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: how blocks were attributed, how many conflict, whether others agree."""
+    """Return the headline sentences: how blocks were attributed, how many conflict, whether others agree."""
     rows = [r for r in marts.rows("attribution_method") if r["period_kind"] == "all"]
     if not rows:
         return []
@@ -114,7 +114,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: methods, conflicts, rules, doubtful blocks, and agreement with third parties."""
+    """Return the section's content: methods, conflicts, rules, doubtful blocks, third parties' labels."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     methods = [row for row in marts.rows("attribution_method") if row["period_kind"] == "all"]
@@ -160,7 +160,7 @@ def _method_table(marts: Marts, rows: list[Row]) -> Table:
 
 
 def _timed_epochs(marts: Marts) -> list[Row]:
-    """Return the rows of epochs whose first day is known; the others have no place on the axis."""
+    """Return the rows of difficulty epochs whose first day is known; the others have no place on the axis."""
     return [
         row
         for row in marts.rows("attribution_method")
@@ -169,7 +169,7 @@ def _timed_epochs(marts: Marts) -> list[Row]:
 
 
 def _method_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
-    """Draw the share of blocks that each method attributed, per difficulty epoch."""
+    """Return the figure of the share of blocks that each method attributed, per difficulty epoch."""
     lines = [
         Line(
             label=METHODS[method],

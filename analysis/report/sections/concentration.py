@@ -89,7 +89,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: how concentrated mining is, and whether the shares of pools changed."""
+    """Return the headline sentences: how concentrated mining is, and whether the shares of pools changed."""
     row = whole_concentration(marts)
     if row is None:
         return []
@@ -113,7 +113,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: indices, largest owners, changes of shares, pools that come, go or change name."""
+    """Return the section: indices, largest owners, changes of shares, pools that come, go or change name."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     whole = [row for row in marts.rows("concentration_index") if row["period_kind"] == "all"]
@@ -191,7 +191,7 @@ def _lives(marts: Marts) -> list[str]:
 
 
 def _top_figure(marts: Marts) -> Figure:
-    """Draw which share of all blocks the n largest have together, for pools, owners and template groups."""
+    """Return the figure of the n largest's share of all blocks, for pools, owners and template groups."""
     lines: list[Line] = []
     for index, (group, name) in enumerate(GROUPS.items()):
         rows = [
@@ -258,7 +258,7 @@ def _top_table(marts: Marts) -> Table:
 
 
 def _index_table(marts: Marts, whole: list[Row]) -> Table:
-    """Make the table of every index of concentration over the whole window, for each way to group blocks."""
+    """Return the table of each index of concentration over all blocks, by pool, owner and template group."""
     order = list(GROUPS)
     rows = [
         {
@@ -295,7 +295,10 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
 
 
 def _ends(row: Row, index: str) -> tuple[float | None, float | None]:
-    """Return the smallest and largest value that an index can have, depending on who mined unknown blocks."""
+    """Return the smallest and largest value that an index can have, depending on who mined unknown blocks.
+
+    Both are None if the row lacks them.
+    """
     if index == "gini":
         return row["gini_least"], row["gini_most"]
     found = [value for end in ("apart", "largest") if (value := row[f"{index}_if_{end}"]) is not None]

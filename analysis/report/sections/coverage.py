@@ -20,7 +20,7 @@ FROM_TO: Final = tuple(Column(label=label, unit="UTC", kind="text") for label in
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: how many holes there are, and how much of its time a node was watched."""
+    """Return the headline sentences: how many holes there are, and how long each node was watched."""
     watched = [row for row in marts.coverage if row["observed_ratio"] is not None]
     if not watched:
         return []
@@ -39,7 +39,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: when each stream of a node was observed, its holes, exclusions and failed checks."""
+    """Return the section's content: when each stream was observed, holes, exclusions, failed checks."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     if marts.coverage:
@@ -98,7 +98,7 @@ def _stream(row: Row) -> str:
 
 
 def _from_to(row: Row) -> tuple[str, str]:
-    """Write the UTC times of the start and the end of a row as two table cells."""
+    """Return the UTC times of the start and the end of a row as two texts for table cells."""
     return moment(row["from_at"]), moment(row["to_at"])
 
 
@@ -166,7 +166,7 @@ def _hole_table(holes: list[Row]) -> Table:
 
 
 def _exclusion_table(marts: Marts) -> Table:
-    """Make the table of what was left out: how many blocks or transactions, and of which results."""
+    """Return the table of what was left out: how many blocks or transactions, and of which results."""
     rows = [row for row in _exclusions(marts) if row["count"]]
     return mart_table(
         "exclusion-table",
@@ -223,7 +223,7 @@ def _exclusions(marts: Marts) -> list[Row]:
 
 
 def _check_table(marts: Marts) -> Table:
-    """Make the table of the build's checks that found something, with a note on those that found nothing."""
+    """Return the table of the build's checks that found something, with a note on how many passed."""
     failed = [check for check in marts.checks if check.n_offending]
     rows = [
         {"name": check.name, "severity": check.severity, "n": check.n_offending, "summary": check.summary}

@@ -94,7 +94,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: how many blocks are empty, if they came sooner, which pools differ."""
+    """Return the headline sentences: how many blocks are empty, if they come sooner, which pools differ."""
     overall = next((row for row in marts.empties if row["pool"] == ALL), None)
     if overall is None or not overall["n_blocks"]:
         return []
@@ -107,7 +107,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: the rate of empty blocks, their intervals against others, and the likely reasons."""
+    """Return the section's content: rate of empty blocks, their intervals against others, likely reasons."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     overall = next((row for row in marts.empties if row["pool"] == ALL), None)
@@ -126,7 +126,7 @@ def figures_and_tables(marts: Marts) -> Content:
 
 
 def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[Unanswered | str]]:
-    """Make the figures and tables on why blocks are empty, and sentences on those that lack data."""
+    """Return the figures and tables on why blocks are empty, and sentences on data that lack for others."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     hazards = [row for row in marts.rows("empty_hazard") if row["owner"] == ALL]
@@ -170,7 +170,7 @@ def _interval_sentence(overall: Row) -> list[str]:
 
 
 def cause_sentences(marts: Marts) -> list[str]:
-    """Write why blocks are likely to be empty, and whether it matters that the pool mined the parent too."""
+    """Return sentences on why blocks are empty, and on whether it matters that the pool mined the parent."""
     row = next((r for r in marts.rows("empty_classes") if r["pool"] == ALL), None)
     if row is None:
         return []
@@ -204,7 +204,10 @@ def cause_sentences(marts: Marts) -> list[str]:
 
 
 def _with_something_waiting(marts: Marts) -> list[str]:
-    """Compare intervals without blocks that had no transaction to take; without arrivals by header times."""
+    """Return a sentence that compares empty with other blocks' intervals while transactions were waiting.
+
+    Without arrival times it compares intervals of header times. The list is empty if neither is known.
+    """
     clocks = {row["clock"]: row for row in marts.rows("empty_timing") if row["owner"] == ALL}
     arrival, header = clocks.get("arrival"), clocks.get("header")
     if arrival and arrival["p_value"] is not None and arrival["n_mempool_empty"]:
@@ -251,7 +254,7 @@ def _rate_table(marts: Marts) -> Table:
 
 
 def _grouped_rates(marts: Marts) -> list[Figure | Table]:
-    """Make the figure of the rate of empty blocks over time, and a table for owners of several pools."""
+    """Return the figure of the rate of empty blocks over time, and a table for owners of several pools."""
     course = marts.over_time("empty_rate")
     parts: list[Figure | Table] = [_course_figure(marts, course)] if len(course) > 1 else []
     columns = [
@@ -370,7 +373,7 @@ def _interval_table(marts: Marts) -> Table:
 
 
 def _interval_columns(name: str, group: str) -> list[MartColumn]:
-    """Make the columns for the intervals of one group of blocks: their number, median and quartiles."""
+    """Return the table columns for the intervals of one group of blocks: number, median and quartiles."""
     return [
         column(f"n_{name}_timed", "n", group=group),
         *_median_columns(name, group),
@@ -418,7 +421,7 @@ def _hazard_figure(marts: Marts, rows: Sequence[Row], clock: str) -> Figure:
 
 
 def _steps(rows: Sequence[Row], name: str) -> list[Point]:
-    """Turn bins of time into the points of a step line, with one more point at the end of the last bin."""
+    """Return bins of time as the points of a step line, with one more point at the end of the last bin."""
     points = [interval_point(row["from_s"], row, name, "per_s") for row in rows]
     end = rows[-1]["to_s"] or rows[-1]["from_s"] * OPEN_BIN_FACTOR
     last = points[-1]

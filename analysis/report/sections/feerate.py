@@ -86,7 +86,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: the shares of high and low feerates that pools took, and who differs."""
+    """Return the headline sentences: what pools took of high and low feerates, and which pools differ."""
     rows = [row for row in marts.feerates if row["feerate_kind"] == "package"]
     overall = next((row for row in rows if row["pool"] == ALL), None)
     if overall is None or overall["top_x_ratio"] is None:
@@ -115,9 +115,11 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: which part of the top X, and of those outside the top 2X, each pool took.
+    """Return the section's content: how much of the best-paying transactions each pool's blocks took.
 
-    X is the number of transactions in a block. The parts are given for each kind of feerate.
+    X is the number of transactions in a block. The section gives the part of the X best-paying waiting
+    transactions that were taken, and the part of those taken that were not among the 2X best-paying, for each
+    kind of feerate.
     """
     rows = [row for row in marts.feerates if row["feerate_kind"] in FEERATE_KINDS]
     parts: list[Figure | Table] = []
@@ -142,7 +144,7 @@ def figures_and_tables(marts: Marts) -> Content:
 
 
 def choice_parts(marts: Marts) -> list[Figure | Table]:
-    """Make the figures and tables on template age, the paper's figures, the factors, and captured fees."""
+    """Return the figures and tables on template age, the paper's figures, the factors, captured fees."""
     parts: list[Figure | Table] = []
     ages = [row for row in marts.rows("feerate_age") if row["top_x_ratio"] is not None]
     if len({row["age_s"] for row in ages}) > 1:
@@ -157,7 +159,7 @@ def choice_parts(marts: Marts) -> list[Figure | Table]:
 
 
 def choice_sentences(marts: Marts) -> list[str]:
-    """Write sentences on the paper's figures beside ours, the strongest factor, and the captured fees."""
+    """Return sentences on the paper's figures beside ours, the strongest factor, and the captured fees."""
     said = []
     for claim, paper, label in (
         ("top_x", "about 90\u00a0%", "of the top X"),
@@ -195,7 +197,7 @@ def choice_sentences(marts: Marts) -> list[str]:
 
 
 def _verdict_clause(verdict: str) -> str:
-    """Write the end of a sentence that says whether our figure agrees with the paper's."""
+    """Return the end of a sentence that says whether our figure agrees with the paper's."""
     return VERDICTS[verdict][1] if verdict in VERDICTS else f"which is {printable(verdict)}"
 
 
@@ -205,7 +207,10 @@ def _kinds(rows: Sequence[Row]) -> list[str]:
 
 
 def _panel(marts: Marts, rows: Sequence[Row], name: str, title: str, *, axis: RatioAxis) -> Panel | None:
-    """Draw the ratio `name` of every pool, one mark for each kind of feerate; None if no row has it."""
+    """Return a drawing of the ratio `name` of every pool, a mark for each kind of feerate.
+
+    None without it.
+    """
     drawn = [ratio_row(marts, row, name, mark=MARKS[row["feerate_kind"]]) for row in rows_to_draw(rows, name)]
     if not drawn:
         return None
@@ -260,9 +265,10 @@ def _table(marts: Marts, rows: Sequence[Row], kind: str) -> Table:
 
 
 def _age_figure(marts: Marts, ages: Sequence[Row]) -> Figure:
-    """Draw which part of the transactions blocks took, by the age of the template.
+    """Return the figure of which part of the best-paying transactions blocks took, by template age.
 
-    All pools together get a line for each kind of feerate; the largest pools get one by package feerate.
+    The age is the time from a template to the block. All pools together get a line for each kind of feerate;
+    the largest pools get one by package feerate.
     """
     pools = [pool for pool in marts.pools if any(row["pool"] == pool for row in ages)][:MAX_POOLS]
     kinds = [kind for kind in KINDS if any(row["feerate_kind"] == kind for row in ages)]
@@ -314,7 +320,7 @@ def _age_points(ages: Sequence[Row], pool: str, kind: str, name: str) -> list[Po
 
 
 def _bare(points: Sequence[Point], pool: str) -> list[Point]:
-    """Remove the bands from the points of a single pool, because several bands would hide each other.
+    """Return the points of a single pool without their bands, because several bands would hide each other.
 
     The points of all pools together (`pool` is "all") keep their bands.
     """
@@ -347,7 +353,7 @@ def _age_table(marts: Marts) -> Table:
 
 
 def _claim_table(marts: Marts) -> Table:
-    """Make the table of the paper's figures beside ours: first by plain feerate, as in the paper."""
+    """Return the table of the paper's figures beside ours: first by plain feerate, as in the paper."""
     rows = sorted(
         (row for row in marts.rows("feerate_claims") if row["age_s"] == 0),
         key=lambda row: (row["feerate_kind"] != "plain", row["feerate_kind"], row["claim"] != "top_x"),

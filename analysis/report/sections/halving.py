@@ -32,7 +32,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: which series changed more at a halving than on placebo dates."""
+    """Return the headline sentences: which series changed more at a halving than on placebo dates."""
     known = [row for row in marts.rows("halving_effect") if row["p_value"] is not None]
     if not known:
         return []
@@ -63,7 +63,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: the change of each series at each halving, beside its changes on placebo dates."""
+    """Return the section: the change of each series at each halving, beside its changes on placebo dates."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     known = [row for row in marts.rows("halving_effect") if row["change_ratio"] is not None]

@@ -73,7 +73,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: how large the hashrate was, and whether it grew exponentially."""
+    """Return the headline sentences: how large the hashrate was, and whether it grew exponentially."""
     row = marts.whole_window("hashrate")
     if row is None:
         return []
@@ -100,7 +100,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: hashrate by two methods over time and per pool, and fits of exponential growth."""
+    """Return the section: hashrate by two methods over time and per pool, and fits of exponential growth."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     if len(_course(marts)) > 1:
@@ -142,12 +142,12 @@ def _of_network(rows: Sequence[Row]) -> list[Row]:
 
 
 def _course(marts: Marts) -> list[tuple[dt.date, Row]]:
-    """Return the hashrate of the network over time, without periods whose difficulty is not known."""
+    """Return the network's hashrate over time as (day, row), without periods of unknown difficulty."""
     return marts.over_time("hashrate", "paper_hashes_per_s")
 
 
 def _course_lines(marts: Marts, course: Sequence[tuple[dt.date, Row]], segments: Sequence[Row]) -> list[Line]:
-    """Make the lines of the course: the hashrate by two methods, and the fit of each piece of growth."""
+    """Return the lines of the chart: hashrate by two methods, and the fit of each exponential piece."""
     observed = [
         interval_point(day, row, "observed", "hashes_per_s", is_partial=time_marks.is_partial(marts, row))
         for day, row in course
@@ -348,7 +348,7 @@ def _growth_columns() -> list[MartColumn]:
 
 
 def _break_days(row: Row) -> str:
-    """Write the interval of days in which the break before a piece of constant growth lies.
+    """Return as text the interval of days in which the break before a piece of constant growth lies.
 
     The first piece has no break before it and gets an en dash.
     """

@@ -48,12 +48,12 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: the epochs, runs and races that chance does not explain, if any."""
+    """Return the headline sentences: the epochs, runs and races that chance does not explain, if any."""
     return [*_luck(marts), *_runs(marts), *_races(marts)]
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: four folded tables, those with the smallest chance first."""
+    """Return up to four folded tables on luck, runs of blocks and races, the least likely rows first."""
     tables: list[Table] = []
     if marts.rows("luck"):
         tables.append(_luck_table(marts))

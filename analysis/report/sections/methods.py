@@ -46,7 +46,7 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def _methods(_marts: Marts) -> Content:
-    """Quote the method of each mart from the head of its SQL file, so that page and query always agree."""
+    """Return the section on methods: each mart's method, quoted from its SQL file, and the terms."""
     models = load_catalog().by_name
     marts = [
         Definition(
@@ -75,7 +75,7 @@ def _parameters(model: Model) -> list[str]:
 
 
 def _run(marts: Marts) -> Content:
-    """Make the table of the run manifest: versions, nodes, rules and dataset."""
+    """Return the table of the run manifest: versions, nodes, rules and dataset."""
     return Content(
         parts=[
             Table(
@@ -98,7 +98,7 @@ def _run(marts: Marts) -> Content:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Split a text at its empty lines into paragraphs, each on one line."""
+    """Split a text at its empty lines; return the paragraphs, each on one line."""
     parts = re.split(r"\n\s*\n", inspect.cleandoc(text))
     return [" ".join(part.split()) for part in parts if part.strip()]
 

@@ -70,7 +70,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: lost blocks, the deepest reorganisation, and the slowest node's delay."""
+    """Return the headline sentences: stale blocks, deepest reorganisation, the slowest node's delay."""
     row = next((r for r in marts.rows("stale_rate") if r["pool"] == ALL), None)
     if row is None or not row["n_blocks"]:
         return []
@@ -108,7 +108,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: stale blocks, reorganisations, and propagation between our nodes."""
+    """Return the section: stale blocks, reorganisations, and propagation between our nodes."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     pushed = [row for row in marts.ranked("stale_rate") if row["n_blocks"]]

@@ -97,10 +97,11 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: what blocks earned, and and which of three patterns the data show.
+    """Return the headline sentences: what blocks earned, and which of three patterns the data show.
 
-    The patterns: hashrate grows above a threshold of hashprice, the Malthusian trap, the prisoner's dilemma.
-    Returns an empty list when no block has known fees.
+    The patterns: hashrate grows above a threshold of hashprice, the Malthusian trap (hashrate outgrows its
+    revenue), the prisoner's dilemma (each pool grows although a unit earns less). Returns an empty list when
+    no block has known fees.
     """
     row = marts.whole_window("revenue")
     if row is None or not row["fee_block_count"]:
@@ -117,7 +118,10 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: revenue and hashprice over time and per pool, the threshold, and the two dilemmas."""
+    """Return the section's content: revenue and hashprice over time and per pool, and three patterns.
+
+    They are the threshold of hashprice, the Malthusian trap and the prisoner's dilemma.
+    """
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     known = [row for row in marts.rows("revenue") if row["fee_block_count"]]
@@ -206,7 +210,7 @@ def _dilemmas(marts: Marts) -> list[str]:
 def _points(
     marts: Marts, course: Sequence[tuple[dt.date, Row]], name: str, factor: float, per: str
 ) -> list[Point]:
-    """Make a point for each period: column `name` times `factor`, divided by column `per` if given."""
+    """Return a point per period with the column `name` times `factor`, divided by column `per` if given."""
     return [
         Point(
             x=day,
@@ -343,7 +347,7 @@ def _threshold_table(rows: Sequence[Row]) -> Table:
 
 
 def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
-    """Draw the growth per day of the network's hashrate beside the growth of its revenue and hashprice."""
+    """Return the figure of the growth per day of network hashrate, beside that of revenue and hashprice."""
     colours = {"hashrate": "var(--accent-1)"}
     drawn = [
         RatioRow(
@@ -375,7 +379,10 @@ def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
 
 
 def _pool_growth(marts: Marts) -> list[tuple[Row, Row]]:
-    """Return for each of the largest pools two fits of growth: of its hashrate and of its hashprice."""
+    """Return for each of the largest pools two fits of growth: of its hashrate and of its hashprice.
+
+    Hashprice is what one unit of hashrate earns.
+    """
     fits = {(row["owner"], row["metric"]): row for row in marts.rows("revenue_growth") if _is_fitted(row)}
     unit = "usd" if any(metric == "hashprice_usd" for _, metric in fits) else "sat"
     pairs = [(fits.get((pool, "hashrate")), fits.get((pool, f"hashprice_{unit}"))) for pool in marts.pools]
@@ -387,7 +394,7 @@ def _is_fitted(row: Row) -> bool:
 
 
 def _prisoner_figure(marts: Marts, pools: Sequence[tuple[Row, Row]]) -> Figure:
-    """Draw for each pool the growth of its hashrate beside the growth of what a unit of it earned."""
+    """Return the figure of each pool's hashrate growth beside the growth of what a unit of it earned."""
     rows = [
         RatioRow(
             row=f"{row['owner']}-{row['metric']}",

@@ -44,7 +44,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: who mined the most blocks, how certain that is, how many are unknown."""
+    """Return the headline sentences: who mined the most blocks, how certain that is, how many are unknown."""
     ranked = [row for row in marts.shares if not row["is_unknown"] and row["block_count"]]
     unknown = next((row for row in marts.shares if row["is_unknown"] and row["block_count"]), None)
     if not ranked and unknown is None:
@@ -61,7 +61,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: how many blocks each pool mined, over the whole window and over time."""
+    """Return the section: how many blocks each pool mined, over the whole window and over time."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     shown = [row for row in marts.shares if row["block_count"]]
@@ -77,7 +77,7 @@ def figures_and_tables(marts: Marts) -> Content:
 
 
 def _leaders(marts: Marts, ranked: Sequence[Row]) -> list[str]:
-    """Say which pool mined the most blocks, and whether it is certain that the second mined fewer."""
+    """Return sentences on which pool mined most blocks, and if it is certain that the second mined fewer."""
     first = ranked[0]
     of_all = f"{count(first['block_count'])} of {plural(first['total_block_count'], 'block')}"
     tied = [marts.name(row["pool"]) for row in ranked if row["block_count"] == first["block_count"]]
@@ -111,7 +111,7 @@ def _share_table(marts: Marts) -> Table:
 
 
 def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
-    """Draw the share of each large pool over time, one panel per pool.
+    """Return the figure of the share of each large pool over time, one panel per pool.
 
     A point is a day, or a difficulty epoch if there are more than 120 days.
     """
@@ -186,7 +186,7 @@ def _course(found: Shares, pool: str) -> Course:
 
 
 def _day_table(marts: Marts, days: Sequence[dt.date]) -> Table:
-    """Make the table of shares per day, newest first. It shows the last days, and the CSV has all of them."""
+    """Return the table of shares per day, newest first; the page shows the last days, the CSV has all."""
     order = {row["pool"]: index for index, row in enumerate(marts.shares)}
     newest = sorted(
         marts.day_shares, key=lambda row: (-row["day"].toordinal(), order.get(row["pool"], len(order)))

@@ -53,7 +53,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: how well blocks match our templates, and who takes low feerates."""
+    """Return the headline sentences: how well blocks match our templates, and who takes low feerates."""
     ages = [
         r
         for r in marts.rows("template_audit")
@@ -73,7 +73,10 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def _order_sentences(marts: Marts) -> list[str]:
-    """Name the pools that do not choose by feerate; nothing is said of single transactions of theirs."""
+    """Return sentences that name the pools whose blocks are not ordered by feerate.
+
+    Low feerates in blocks of these pools mean nothing.
+    """
     by_arrival, by_other = (
         [marts.name(r["pool"]) for r in marts.ranked("pool_ordering") if r["verdict"] == verdict]
         for verdict in ("first_come", "other")
@@ -93,7 +96,10 @@ def _order_sentences(marts: Marts) -> list[str]:
 
 
 def _candidate_sentences(marts: Marts) -> list[str]:
-    """Say how many transactions pay too little for their place, and where most; a suspicion, no finding."""
+    """Return sentences on transactions that pay too little for their place: how many, which pool most.
+
+    They are only suspected of payment outside the chain.
+    """
     judged = [r for r in marts.ranked("out_of_band") if r["candidate_ratio"] is not None]
     overall = next((r for r in judged if r["pool"] == ALL), None)
     if overall is None:
@@ -115,7 +121,7 @@ def _candidate_sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: how well blocks match templates by age, and which transactions pay too little."""
+    """Return the section's content: how well blocks match templates by age, and who takes low feerates."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     compared = [row for row in marts.rows("template_audit") if row["n_blocks"]]
@@ -178,7 +184,7 @@ def _part_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
 def _figure(
     marts: Marts, lines: Sequence[Line], *, figure_id: str, title: str, unit: str, caption: str
 ) -> Figure:
-    """Make a figure of lines over the age of the template; `unit` is the title of the y axis.
+    """Return a figure of lines over the age of the template; `unit` is the title of the y axis.
 
     A line of which no point has a value is left out.
     """

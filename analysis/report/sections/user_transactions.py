@@ -54,7 +54,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Write the headline sentences: how long low and high payers wait, and how many use RBF and CPFP."""
+    """Return the headline sentences: how long low and high payers wait, and how many use RBF and CPFP."""
     deciles = {r["decile"]: r for r in marts.rows("confirmation_decile")}
     if 0 not in deciles or not deciles[0]["n_entered"]:
         return []
@@ -84,7 +84,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Make the section: how transactions wait and end by feerate decile, and what users sent per day."""
+    """Return the section: how transactions wait and end by feerate decile, and what users sent per day."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     if _drawn(marts):
@@ -106,7 +106,7 @@ def _half(row: Row) -> str:
 
 
 def _drawn(marts: Marts) -> list[Row]:
-    """Return the rows that the charts of delay show: five deciles, while transactions were still watched."""
+    """Return the rows that the charts of delay show: five feerate deciles, at ages still being watched."""
     return [
         row
         for row in marts.rows("confirmation_delay")
@@ -158,7 +158,7 @@ def _line(rows: list[Row], decile: int, name: str) -> Line:
 
 
 def decile_name(row: Row) -> str:
-    """Name the feerate decile of a row: "1" to "10", or "all" for decile 0, which stands for all together."""
+    """Return the feerate decile of a row as "1" to "10", or as "all" for decile 0, all deciles together."""
     return "all" if not row["decile"] else f"{row['decile']}"
 
 
@@ -267,7 +267,7 @@ def _tint(index: int) -> str:
 
 
 def _use_figure(marts: Marts) -> Figure:
-    """Draw per day how many transactions use RBF and CPFP, by the mempool of the first node."""
+    """Return the figure of which part of transactions used RBF and CPFP each day, by the first node."""
     node = marts.rows("user_day")[0]["node"]
     rows = [row for row in marts.rows("user_day") if row["node"] == node]
     lines = [

@@ -13,7 +13,7 @@ from analysis.warehouse.session import open_session
 
 
 def main(dataset: Path, out: Path, pools: Path | None = None) -> None:
-    """Run the SQL files on the session of spark-submit, or on a new one on this machine."""
+    """Make all marts of `dataset` as Parquet below `out`, on the session of spark-submit or a new one."""
     marts = run(open_session(), Path(__file__).parent, dataset, rules=pools or default_rules_dir(), out=out)
     print(f"{len(marts)} marts in {out / 'marts'}")  # noqa: T201 - what the script is asked for
 
