@@ -3,8 +3,11 @@
 They are read by parsers, and every command line, file, port and metric job in them must be one of ours.
 """
 
+import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +21,10 @@ import yaml
 
 from analysis.cli import app as analysis_app
 from collector.cli import app as collector_app
+from collector.config import NodeSettings
 
 DEPLOY = Path("collector/deploy")
+START9 = DEPLOY / "start9"
 APPS = {"pool-collector": collector_app, "pool-analysis": analysis_app}
 PACKAGES = ("collector", "analysis", "gpuhash")
 UNITS = ("pool-analysis-build.service", "pool-analysis-page.service", "pool-analysis-build.timer")
@@ -105,6 +110,74 @@ def test_mounted_files_exist_and_provision_the_dashboard(repo_root: Path, compos
     assert listening in compose["services"]["prometheus"]["command"]
     (source,) = read["./grafana-provisioning.yaml"]["datasources"]
     assert source["url"] == "http://" + listening.partition("=")[2]
+
+
+def test_startos_finds_every_file_and_volume_that_its_manifest_names(repo_root: Path) -> None:
+    """Each program is copied into the image, each mount is a volume, and the page's port is published."""
+    folder = repo_root / START9
+    manifest = yaml.safe_load((folder / "manifest.yaml").read_text())
+    copied = (folder / "Dockerfile").read_text()
+    actions = [manifest["main"], *manifest["health-checks"].values(), *manifest["config"].values()]
+    actions += manifest["backup"].values()
+
+    for action in actions:
+        assert set(action["mounts"]) <= {*manifest["volumes"], "BACKUP"}
+        if action["image"] == "main":
+            assert f"{START9}/{action['entrypoint']}" in copied
+            assert (folder / action["entrypoint"]).stat().st_mode & 0o111
+    assert (folder / manifest["assets"]["instructions"]).is_file()
+    assert (folder / manifest["assets"]["icon"]).is_file()
+    page = manifest["interfaces"]["main"]
+    assert (page["tor-config"]["port-mapping"], page["lan-config"][443]["internal"]) == ({80: "9744"}, 9744)
+    assert manifest["version"] in (folder / "Dockerfile").read_text()
+
+
+def test_startos_starts_commands_of_ours_with_the_values_that_it_keeps(repo_root: Path) -> None:
+    """The entry point reads no value that the configuration lacks, and each command line has our options."""
+    script = (repo_root / START9 / "docker_entrypoint.sh").read_text()
+    spec = yaml.safe_load((repo_root / START9 / "assets/compat/config_spec.yaml").read_text())
+    asked = set(re.findall(r"value ([a-z]\S*)\)", script))
+    lines = re.findall(r"pool-\w+ (?:run|build|serve)[^&|]*", script.replace("\\\n", " "))
+
+    assert asked == set(spec)
+    commands = [shlex.split(re.sub(r'"\$[^"]*"', "value", line)) for line in lines]
+    for words in commands:
+        assert_parses(*words)
+    assert [words[1] for words in commands] == ["run", "build", "serve"]
+    nodes = json.loads(re.findall(r"POOL_COLLECTOR_NODE='([^']*)'", script)[0])
+    assert NodeSettings(**nodes[0]).allow_remote_rpc
+
+
+def test_startos_stops_the_service_and_is_told_of_a_failure(repo_root: Path, tmp_path: Path) -> None:
+    """The entry point ends with 0 after SIGTERM, and with 1 when the collector ends by itself."""
+    script = (repo_root / START9 / "docker_entrypoint.sh").read_text().replace("/data", str(tmp_path))
+    (tmp_path / "start9").mkdir()
+    (tmp_path / "start9" / "config.yaml").write_text("rpc-user: alice\nrpc-password: 'a b'\n")
+    program = tmp_path / "pool-collector"
+    (tmp_path / "pool-analysis").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "pool-analysis").chmod(0o755)
+    statuses = []
+    for doing in ("exec sleep 600", "exit 3"):
+        program.write_text(f"#!/bin/sh\necho started\n{doing}\n")
+        program.chmod(0o755)
+        with subprocess.Popen(
+            ["bash", "-c", script],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        ) as service:
+            assert service.stdout is not None
+            assert service.stdout.readline() == b"started\n"
+            if "sleep" in doing:
+                service.terminate()
+            statuses.append(service.wait(60))
+            os.killpg(
+                service.pid, signal.SIGKILL
+            )  # a container ends with its first process, a session does not
+
+    assert statuses == [0, 1]
+    assert (tmp_path / "bitcoin.conf").read_text() == "rpcuser=alice\nrpcpassword=a b\n"
+    assert (tmp_path / "bitcoin.conf").stat().st_mode & 0o777 == 0o600
 
 
 def test_every_variable_of_compose_is_in_its_example(repo_root: Path, compose: dict[str, Any]) -> None:
