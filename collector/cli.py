@@ -25,6 +25,7 @@ from collector.fetch.cli import fetch
 from collector.fleet.cli import merge_members
 from collector.log import configure_logging, counted, printable
 from collector.status.cli import show_status
+from collector.upload.cli import upload_dataset
 from gpuhash.command_group import CommandGroup
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ app.command("compact")(compact_dataset)
 app.command("mend")(mend_dataset)
 app.command("merge")(merge_members)
 app.command("catalog")(catalog_dataset)
+app.command("upload")(upload_dataset)
 app.command("check")(check_dataset)
 app.command("status")(show_status)
 

@@ -14,6 +14,9 @@ CollectorError
 │   └── NotWritable         nothing can be written now; the data is kept and can be written later
 ├── FetchError          data of others cannot be downloaded, or is not what its list says
 │   └── ServerUnavailable   a server may answer later; only after this error a download is tried again
+├── StoreError          an object store cannot be used, or does not hold what it should
+│   ├── StoreUnavailable    the store may answer later; only after this error a request is tried again
+│   └── StoreChanged        another process has written what we were about to replace
 ├── RegtestError        there is no bitcoind, or a scenario is wrong
 └── Stopped             the user pressed Ctrl-C; the text says what stays
 """
@@ -90,6 +93,18 @@ class ServerUnavailable(FetchError):  # noqa: N818 - a state of the server, not 
     def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class StoreError(CollectorError):
+    """An object store cannot be used, or does not hold what it should."""
+
+
+class StoreUnavailable(StoreError):  # noqa: N818 - a state of the store, not a mistake
+    """The store may answer later. Callers try again after this error and after no other."""
+
+
+class StoreChanged(StoreError):  # noqa: N818 - what another process did, not a mistake
+    """Another process has written the object that we were about to replace."""
 
 
 class RegtestError(CollectorError):

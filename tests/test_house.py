@@ -54,10 +54,12 @@ ROOMS = {
     "collector.fetch": "collector.base collector.dataset collector.external",
     "collector.fleet": "collector.base collector.dataset collector.compaction",
     "collector.catalog": "collector.base collector.dataset",
+    "collector.upload": "collector.base collector.dataset",
     "collector.regtest": "collector.base collector.dataset collector.node gpuhash.core",
     "collector.cli": "collector.base collector.dataset collector.node collector.journal collector.service "
     "collector.monitor collector.backfill collector.catalog collector.check collector.compaction "
-    "collector.external collector.fetch collector.fleet collector.regtest collector.status gpuhash.core",
+    "collector.external collector.fetch collector.fleet collector.regtest collector.status collector.upload "
+    "gpuhash.core",
     "analysis.base": "",
     "analysis.stats": "",
     "analysis.attribution": "analysis.base",

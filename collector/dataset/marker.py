@@ -18,21 +18,32 @@ def check_marker(root: Path) -> None:
     if not root.is_dir():
         raise DatasetError(f"{root} is no folder; name the dataset that pool-collector writes")
     try:
-        found = json.loads(marker.read_text(encoding="utf-8"))
+        content = marker.read_bytes()
     except FileNotFoundError:
         raise DatasetError(
             f"{root} is not a dataset: it has no {DATASET_MARKER}; choose another folder"
-        ) from None
-    except (ValueError, RecursionError):
-        raise DatasetError(
-            f"{marker} cannot be read as the marker of a dataset; restore it, or choose another folder"
         ) from None
     except OSError as error:
         raise DatasetError(
             f"cannot read {marker}: {error.strerror or error}; check its rights, or choose another folder"
         ) from None
+    check_marker_content(content, str(root), "folder")
+
+
+def check_marker_content(content: bytes, root: str, kind: str) -> None:
+    """Raise DatasetError unless `content` is that of the marker of a dataset that this software reads.
+
+    `root` and `kind` say in the message where the dataset is, and what its place is called.
+    """
+    marker = f"{root}/{DATASET_MARKER}"
+    try:
+        found = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        raise DatasetError(
+            f"{marker} cannot be read as the marker of a dataset; restore it, or choose another {kind}"
+        ) from None
     if not isinstance(found, dict) or found.get("format") != DATASET_FORMAT:
-        raise DatasetError(f"{marker} marks the data of another program; choose another folder")
+        raise DatasetError(f"{marker} marks the data of another program; choose another {kind}")
     if found.get("version") != DATASET_VERSION:
         raise DatasetError(
             f"{root} has version {found.get('version')!r}, this software reads {DATASET_VERSION}; "

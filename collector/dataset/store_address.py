@@ -1,0 +1,46 @@
+"""The address of a dataset in an object store: `s3://bucket/prefix`."""
+
+import re
+from typing import Final, NamedTuple, Self
+
+from collector.errors import SettingsError
+
+SCHEME: Final = "s3://"
+# S3 allows dots, lower case letters, digits and dashes; some other stores allow capitals and underscores.
+BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
+PART: Final = re.compile(
+    r"[A-Za-z0-9!_.*'()=-]+"
+)  # characters that every store and client writes as they are
+
+
+class StoreAddress(NamedTuple):
+    """Names a dataset in an object store; `prefix` has no slash at its ends, and may be empty."""
+
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read an address such as `s3://bucket/prefix`; raise SettingsError if it is none."""
+        bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
+        prefix = prefix.rstrip("/")
+        if not text.startswith(SCHEME) or not BUCKET.fullmatch(bucket):
+            raise SettingsError(f"{text!r} is no address in an object store; write it as s3://bucket/prefix")
+        for part in prefix.split("/") if prefix else ():
+            if not PART.fullmatch(part) or part in {".", ".."}:
+                raise SettingsError(
+                    f"the prefix {prefix!r} has the part {part!r}; use letters, digits and - _ . ="
+                    " between single slashes"
+                )
+        return cls(bucket, prefix)
+
+    def key(self, path: str) -> str:
+        """Return the key of the object for `path`, which is relative to the dataset."""
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+    def path(self, key: str) -> str:
+        """Return the path, relative to the dataset, of the object with a key below the prefix."""
+        return key.removeprefix(f"{self.prefix}/") if self.prefix else key
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.bucket}/{self.prefix}" if self.prefix else f"{SCHEME}{self.bucket}"

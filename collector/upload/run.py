@@ -1,0 +1,351 @@
+"""Bring the copy of a chain in an object store up to date with the dataset on disk.
+
+The order of the steps keeps the copy readable after a kill at any point:
+
+1. New files are put, each verified. Nobody who follows the list `files.json` sees them yet.
+2. When all files of a partition are there, the list is replaced: it names the new files of the partition in
+   place of the old ones, in one step.
+3. The old files are removed.
+
+A reader that takes files by a pattern instead of the list sees the rows of a compacted partition twice from
+step 1 to step 3, and never misses one. Files that a killed upload left unnamed are removed, or named, by the
+next one.
+
+No lock of the dataset is held while files travel, so that neither a collector nor compaction waits for the
+network. If compaction replaces files meanwhile, the dataset is listed again.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from collector.dataset.file_list import FILE_PATH, FileList, ListedFile, list_path
+from collector.dataset.files import lock_taken, make_folder, write_atomically
+from collector.dataset.marker import DATASET_MARKER, check_marker_content
+from collector.dataset.object_store import CHUNK_BYTES, ObjectStore, StoredObject
+from collector.dataset.open import Dataset
+from collector.dataset.partitions import has_old_name, new_name
+from collector.dataset.schema import TABLES
+from collector.errors import DatasetError, NotWritable, StoreChanged, StoreError
+
+ID_FILE: Final = ".upload-id"  # in the folder of the dataset: which copies in stores are its own
+ID_BYTES: Final = 16
+ID: Final = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
+UPLOAD_LOCK: Final = ".upload.lock"  # in the folder of a chain: one upload at a time
+FILES_PER_LIST: Final = 100  # the list is written at least so often, so that readers see a long upload grow
+
+
+@dataclass(kw_only=True)
+class Uploaded:
+    """Says what an upload did, in files and bytes."""
+
+    n_put: int = 0
+    bytes_put: int = 0
+    n_removed: int = 0
+    n_repaired: int = 0  # of those put: were there, but not as they had been uploaded
+    n_files: int = 0  # that the list names now
+    n_bytes: int = 0  # in these files
+
+    @property
+    def has_changed(self) -> bool:
+        """Return whether a file was put or removed."""
+        return self.n_put > 0 or self.n_removed > 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)
+
+
+class _Digests(NamedTuple):
+    """Identifies the content of a file; the digests are in hexadecimal digits."""
+
+    size_bytes: int
+    sha256: str
+    md5: str
+
+
+class _Moved(Exception):  # noqa: N818 - what compaction did, not a mistake
+    """A file has gone since the dataset was listed."""
+
+
+@dataclass
+class Upload:
+    """Copies one chain of a dataset into a store; make one with `begin`, and keep it for later rounds."""
+
+    dataset: Dataset
+    store: ObjectStore
+    tell: Callable[[Uploaded], None] = lambda _: None  # hears what was done each time readers see more
+    done: Uploaded = field(default_factory=Uploaded)
+    _list: FileList = field(init=False)
+    _etag: str | None = None  # of the list in the store
+    _is_written: bool = False  # whether the list in the store is `_list`
+    _unnamed: dict[str, StoredObject] = field(default_factory=dict)  # objects that the list does not name
+    _damaged: set[str] = field(default_factory=set)  # files that the store no longer has as they were put
+
+    @classmethod
+    def begin(
+        cls, dataset: Dataset, store: ObjectStore, tell: Callable[[Uploaded], None] = lambda _: None
+    ) -> "Upload":
+        """Make the store ours to write: check what it holds, and write our name into its list.
+
+        Raises StoreError where the store cannot be used, or holds something else than this dataset.
+        """
+        upload = cls(dataset, store, tell)
+        upload._claim()
+        upload._compare()
+        return upload
+
+    def bring_up_to_date(self) -> Uploaded:
+        """Copy what is new, remove what is gone, and return what was done.
+
+        Raises StoreUnavailable when the store did not answer for long; a later call goes on. Raises
+        StoreChanged when another upload has begun, and DatasetError for a file that is none of ours.
+        """
+        self.done = Uploaded()
+        while True:
+            try:
+                self._copy(self._local_files())
+            except _Moved:
+                continue
+            break
+        self._remove_unnamed()
+        self.done.n_files = len(self._list.files)
+        self.done.n_bytes = sum(file.size_bytes for file in self._list.files.values())
+        return self.done
+
+    def _claim(self) -> None:
+        """Read or make the marker and the list, and write the name of this run into the list."""
+        marker = self.store.get(DATASET_MARKER)
+        if marker is None:
+            if next(self.store.objects(""), None) is not None:
+                raise StoreError(
+                    f"{self.store.address} holds other objects and is no dataset; choose an empty prefix"
+                )
+            with (self.dataset.root / DATASET_MARKER).open("rb") as source:
+                digests = _digests(source)
+                self.store.put_file(DATASET_MARKER, source, digests.size_bytes, digests.md5)
+        else:
+            check_marker_content(marker[0], str(self.store.address), "prefix")
+        identity, writer = dataset_id(self.dataset.root), secrets.token_hex(8)
+        found = self.store.get(list_path(self.dataset.chain))
+        if found is None:
+            if any(self._is_file(each) for each in self.store.objects(self.dataset.folder.name)):
+                raise StoreError(
+                    f"{self.store.address} has files of the chain {self.dataset.chain} that no upload made;"
+                    " choose an empty prefix"
+                )
+            self._list = FileList(dataset=identity, writer=writer)
+        else:
+            self._list, self._etag = FileList.read(found[0], self.store.address), found[1]
+            if self._list.dataset != identity:
+                raise StoreError(
+                    f"{self.store.address} is the copy of another dataset than {self.dataset.root}; choose"
+                    f" another prefix (a dataset that has moved keeps its file {ID_FILE})"
+                )
+            self._list.writer = writer
+        self._write_list()
+
+    def _compare(self) -> None:
+        """Find files that the store no longer has as they were put, and objects that the list does not name.
+
+        What the store lists may be late, so a difference counts only if the object itself shows it.
+        """
+        listed = {}
+        for each in self.store.objects(self.dataset.folder.name):
+            if self._is_file(each):
+                listed[self._path(each)] = each
+        for path, file in self._list.files.items():
+            found = listed.pop(path, None)
+            if not _is_same(found, file) and not _is_same(self.store.look(self._object(path)), file):
+                self._damaged.add(path)
+        self._unnamed = listed
+
+    def _local_files(self) -> dict[str, Path]:
+        """List the files of the chain, as one state that no compaction changes, by their paths in it.
+
+        Blocks are listed before the transactions that were written before them.
+        """
+        found = {}
+        with self.dataset.read_lock():
+            for table in TABLES.values():
+                self.dataset.refuse_strange_paths(table)
+                for path in self.dataset.paths(table):
+                    name = path.relative_to(self.dataset.folder).as_posix()
+                    if not FILE_PATH.fullmatch(name) or not name.isprintable():
+                        raise DatasetError(
+                            f"{str(path)!r} has a name that no file of ours has; move it elsewhere"
+                        )
+                    found[name] = path
+        return found
+
+    def _copy(self, local: Mapping[str, Path]) -> None:
+        """Make the list name exactly these files, one partition after the other.
+
+        Blocks come after their transactions.
+        """
+        wanted, present = _by_partition(local), _by_partition(self._list.files)
+        order = list(TABLES)
+        n_waiting = 0
+        for partition in sorted(wanted | present, key=lambda each: (-order.index(each.split("/")[0]), each)):
+            names, before = wanted.get(partition, []), present.get(partition, [])
+            files = {name: self._put(name, local[name]) for name in names}
+            if files == {name: self._list.files[name] for name in before}:
+                continue
+            gone = [name for name in before if name not in files]
+            self._is_written = False
+            self._list.files.update(files)
+            for name in gone:
+                file = self._list.files.pop(name)
+                self._unnamed[name] = StoredObject(self._object(name), file.size_bytes, file.etag)
+            n_waiting += len(files)
+            if gone or n_waiting >= FILES_PER_LIST:
+                self._write_list()
+                self._remove(gone)
+                n_waiting = 0
+        if not self._is_written:  # an earlier round may have failed to
+            self._write_list()
+
+    def _put(self, name: str, path: Path) -> ListedFile:
+        """Copy one file unless the store has it; return what the list says of it.
+
+        Raises _Moved when the file has gone.
+        """
+        known = None if name in self._damaged else self._list.files.get(name)
+        try:
+            if known and (known.size_bytes, known.changed_at_ns) == _stamp(path.stat()):
+                return known
+            with path.open("rb") as source:
+                _, changed_at_ns = _stamp(os.fstat(source.fileno()))
+                digests = _digests(source)
+                if known and (known.size_bytes, known.sha256) == (digests.size_bytes, digests.sha256):
+                    etag = known.etag
+                else:
+                    etag = self._send(name, source, digests)
+        except FileNotFoundError:
+            raise _Moved from None
+        except OSError as error:
+            reason = error.strerror or error
+            raise DatasetError(f"cannot read {path}: {reason}; give this user the right to") from None
+        return ListedFile(
+            size_bytes=digests.size_bytes, sha256=digests.sha256, etag=etag, changed_at_ns=changed_at_ns
+        )
+
+    def _send(self, name: str, source: BinaryIO, digests: _Digests) -> str:
+        """Put a file, unless a killed upload did; return its ETag."""
+        path = self._object(name)
+        left = self.store.look(path) if name in self._unnamed else None
+        if left is not None and (left.size_bytes, left.etag.strip('"')) == (digests.size_bytes, digests.md5):
+            return left.etag
+        etag = self.store.put_file(path, source, digests.size_bytes, digests.md5)
+        self._unnamed[name] = StoredObject(path, digests.size_bytes, etag)
+        self.done.n_put += 1
+        self.done.bytes_put += digests.size_bytes
+        self.done.n_repaired += name in self._damaged
+        self._damaged.discard(name)
+        return etag
+
+    def _write_list(self) -> None:
+        """Replace the list in the store; from now on it names what `_list` has."""
+        path, content = list_path(self.dataset.chain), self._list.content()
+        try:
+            self._etag = self.store.replace(path, content, self._etag)
+        except StoreChanged:
+            found = self.store.get(path)
+            if found is None or FileList.read(found[0], self.store.address).writer != self._list.writer:
+                raise
+            # It was our own put, whose answer was lost.
+            self._etag = self.store.replace(path, content, found[1])
+        self._is_written = True
+        for name in self._list.files.keys() & self._unnamed.keys():
+            del self._unnamed[name]
+        self.tell(self.done)
+
+    def _remove_unnamed(self) -> None:
+        self._remove([name for name in self._unnamed if name not in self._list.files])
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            self.store.remove(self._object(name))
+            self._unnamed.pop(name, None)
+            self.done.n_removed += 1
+
+    def _object(self, name: str) -> str:
+        return f"{self.dataset.folder.name}/{name}"
+
+    def _path(self, found: StoredObject) -> str:
+        return found.path.removeprefix(f"{self.dataset.folder.name}/")
+
+    def _is_file(self, found: StoredObject) -> bool:
+        return FILE_PATH.fullmatch(self._path(found)) is not None
+
+
+@contextmanager
+def upload_lock(dataset: Dataset) -> Iterator[None]:
+    """Keep other uploads of the chain away during the `with` block.
+
+    Raises DatasetError while another upload runs, and NotWritable if the lock file cannot be made.
+    """
+    refusal = f"another upload of {dataset.root} is running; wait until it has ended"
+    with ExitStack() as stack:
+        try:
+            make_folder(dataset.folder)
+            stack.enter_context(lock_taken(dataset.folder / UPLOAD_LOCK, refusal))
+        except OSError as error:
+            raise _not_writable(dataset.folder / UPLOAD_LOCK, error) from None
+        yield
+
+
+def dataset_id(root: Path) -> str:
+    """Return the identity of the dataset in `root`, which its copies in stores carry; make it if it has none.
+
+    Raises NotWritable if it can be neither read nor made, and DatasetError if it is damaged.
+    """
+    path = root / ID_FILE
+    try:
+        if not path.exists():
+            made = secrets.token_hex(ID_BYTES)
+            write_atomically(path, lambda sink: sink.write(made.encode()))
+        found = path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError as error:
+        raise _not_writable(path, error) from None
+    if not ID.fullmatch(found):
+        raise DatasetError(f"{path} is damaged; restore it, or remove it and upload to an empty prefix")
+    return found
+
+
+def _not_writable(path: Path, error: OSError) -> NotWritable:
+    return NotWritable(f"cannot use {path}: {error.strerror or error}; give this user the right to write it")
+
+
+def _by_partition(names: Mapping[str, object]) -> dict[str, list[str]]:
+    """Sort names of files by their partition; a folder with an old name is the one with the name of today."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        folder = Path(name).parent
+        partition = new_name(folder) if has_old_name(folder) else folder
+        found.setdefault(partition.as_posix(), []).append(name)
+    return found
+
+
+def _is_same(found: StoredObject | None, file: ListedFile) -> bool:
+    return found is not None and (found.size_bytes, found.etag) == (file.size_bytes, file.etag)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+def _digests(source: BinaryIO) -> _Digests:
+    """Read a file to its end."""
+    size_bytes, sha256, md5 = 0, hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    while chunk := source.read(CHUNK_BYTES):
+        size_bytes += len(chunk)
+        sha256.update(chunk)
+        md5.update(chunk)
+    return _Digests(size_bytes, sha256.hexdigest(), md5.hexdigest())

@@ -1,0 +1,241 @@
+"""Test what `pool-collector upload` says and does: one sentence per mistake, and what --watch survives."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from collector.cli import app
+from collector.dataset.file_list import FileList
+from collector.dataset.open import Dataset
+from collector.errors import CollectorError
+from tests.collector.compaction.made_files import write_events
+from tests.collector.upload.conftest import KEY, SECRET, Handler, Place, busy
+from tests.collector.upload.test_upload import LIST, copied, local
+
+PATIENCE_S = 60.0
+
+
+def refusal(dataset: Dataset, address: str, *options: str) -> str:
+    """Call the command, which fails; return its sentence."""
+    result = CliRunner().invoke(app, ["upload", str(dataset.root), address, "--patience", "0", *options])
+    assert isinstance(result.exception, CollectorError), result.output
+    said = f"{result.exception}\n{result.output}"
+    assert KEY not in said
+    assert SECRET not in said
+    assert "127.0.0.1" not in said  # nor the endpoint
+    return str(result.exception)
+
+
+def test_the_command_says_what_it_did(dataset: Dataset, place: Place) -> None:
+    """The endpoint is an option or a variable; a second call has nothing to say of puts."""
+    command = ["upload", str(dataset.root), str(place.address)]
+
+    first = CliRunner().invoke(app, [*command, "--endpoint", place.gate.url])
+    second = CliRunner().invoke(app, [*command, "--json"], env={"AWS_ENDPOINT_URL": place.gate.url})
+
+    assert "7 files uploaded" in first.stdout
+    assert f"{place.address} has 7 files" in first.stdout
+    assert '"n_put": 0' in second.stdout
+    assert '"n_files": 7' in second.stdout
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "sentence"),
+    [
+        (403, "InvalidAccessKeyId", "the store refuses the key"),
+        (403, "SignatureDoesNotMatch", "the store refuses the key"),
+        (403, "AccessDenied", "has no right to do this"),
+        (400, "IllegalLocationConstraintException", "set AWS_REGION to the bucket's region"),
+        (403, "RequestTimeTooSkewed", "the clock of this machine differs"),
+        (503, "SlowDown", "does not answer well (SlowDown); try again later"),
+        (400, "OddAnswer", "refuses a request for s3://{bucket}/copy: OddAnswer text of the store"),
+    ],
+)
+def test_a_refusal_is_one_sentence(
+    dataset: Dataset, place: Place, status: int, code: str, sentence: str
+) -> None:
+    """It says what to change."""
+
+    def refused(handler: Handler) -> bool:
+        handler.refuse(status, code)
+        return True
+
+    place.gate.at("GET", "", *[refused] * 2)  # boto3 asks once more where the region may be wrong
+
+    said = refusal(dataset, str(place.address), "--endpoint", place.gate.url)
+
+    assert sentence.format(bucket=place.bucket) in said
+
+
+def test_the_right_region_is_named(dataset: Dataset, place: Place) -> None:
+    """Where the store tells it; boto3 asks once more in that region."""
+
+    def refused(handler: Handler) -> bool:
+        handler.refuse(400, "AuthorizationHeaderMalformed", "<Region>eu-west-1</Region>")
+        return True
+
+    place.gate.at("GET", "", *[refused] * 2)
+    said = refusal(dataset, str(place.address), "--endpoint", place.gate.url)
+    assert said == f"the bucket {place.bucket!r} is in another region; set AWS_REGION=eu-west-1"
+
+
+def test_a_missing_bucket_is_named(dataset: Dataset, place: Place) -> None:
+    """The bucket is not made by us."""
+    said = refusal(dataset, "s3://no-such-bucket/copy", "--endpoint", place.gate.url)
+    assert said == "the store has no bucket 'no-such-bucket'; make it, or name another"
+
+
+def test_a_store_that_is_not_there_is_waited_for_and_then_named(dataset: Dataset, place: Place) -> None:
+    """Nothing listens on the port."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    said = refusal(dataset, str(place.address), "--endpoint", f"http://127.0.0.1:{port}")
+    assert "does not answer well (it cannot be reached); try again later" in said
+
+
+def test_a_missing_key_is_asked_for(dataset: Dataset, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual variables are named."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+
+    said = refusal(dataset, str(place.address), "--endpoint", place.gate.url)
+
+    assert said.startswith("there is no key for the store: set AWS_ACCESS_KEY_ID")
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("/some/folder", "is no address in an object store; write it as s3://bucket/prefix"),
+        ("s3:/bucket/prefix", "is no address in an object store"),
+        ("s3://", "is no address in an object store"),
+        ("s3://key:secret@bucket/x", "is no address in an object store"),
+        ("s3://bucket/a//b", "has the part ''"),
+        ("s3://bucket/../b", "has the part '..'"),
+        ("s3://bucket/a b", "has the part 'a b'"),
+    ],
+)
+def test_a_wrong_address_is_refused(dataset: Dataset, address: str, sentence: str) -> None:
+    """Before anything is asked."""
+    assert sentence in refusal(dataset, address)
+
+
+@pytest.mark.parametrize("endpoint", ["http://user:secret@store.example", "store.example", "http://[x"])
+def test_a_wrong_endpoint_is_refused_and_not_shown(dataset: Dataset, place: Place, endpoint: str) -> None:
+    """It may hold a password."""
+    said = refusal(dataset, str(place.address), "--endpoint", endpoint)
+    assert "the endpoint " in said
+    assert endpoint not in said
+
+
+@pytest.mark.parametrize(
+    ("key", "content", "sentence"),
+    [
+        ("copy/photo.jpg", b"x", "holds other objects and is no dataset; choose an empty prefix"),
+        ("copy/dataset.json", b"{}", "dataset.json marks the data of another program; choose another prefix"),
+        ("copy/dataset.json", b"\xff", "cannot be read as the marker of a dataset"),
+        (LIST, b"{}", "has a files.json that this software cannot read"),
+        (
+            "copy/chain=regtest/blocks/heights=0-999/x.parquet",
+            b"x",
+            "has files of the chain regtest that no upload made",
+        ),
+    ],
+)
+def test_a_place_that_holds_something_else_is_left_alone(
+    dataset: Dataset, place: Place, key: str, content: bytes, sentence: str
+) -> None:
+    """Nothing is put there and nothing removed."""
+    if "chain=" in key:
+        place.put("copy/dataset.json", (dataset.root / "dataset.json").read_bytes())
+    place.put(key, content)
+    before = place.contents()
+
+    assert sentence in refusal(dataset, str(place.address), "--endpoint", place.gate.url)
+    assert place.contents() == before
+
+
+def test_the_copy_of_another_dataset_is_left_alone(dataset: Dataset, place: Place, tmp_path: Path) -> None:
+    """A dataset that was begun anew does not replace the copy of the old one."""
+    CliRunner().invoke(app, ["upload", str(dataset.root), str(place.address), "--endpoint", place.gate.url])
+    before = place.contents()
+    other = Dataset.open(tmp_path / "other", "regtest", create=True)
+    write_events(other, 1, 1)
+
+    said = refusal(other, str(place.address), "--endpoint", place.gate.url)
+
+    assert f"is the copy of another dataset than {other.root}" in said
+    assert place.contents() == before
+
+
+def test_a_moved_dataset_goes_on_with_its_copy(dataset: Dataset, place: Place, tmp_path: Path) -> None:
+    """What tells a copy from that of another dataset moves with the folder."""
+    CliRunner().invoke(app, ["upload", str(dataset.root), str(place.address), "--endpoint", place.gate.url])
+    moved = Path(shutil.move(dataset.root, tmp_path / "moved"))
+
+    result = CliRunner().invoke(app, ["upload", str(moved), str(place.address), "--endpoint", place.gate.url])
+
+    assert "0 files uploaded" in result.stdout
+
+
+def test_without_boto3_the_extra_is_named(
+    dataset: Dataset, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence has the command that installs it."""
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert "pip install 'pool-measurement[s3]'" in refusal(dataset, str(place.address))
+
+
+def test_watch_uploads_what_is_sealed_and_outlives_the_store(
+    dataset: Dataset, place: Place, tmp_path: Path
+) -> None:
+    """A store that is away for a while is asked again; Ctrl-C ends it in one line."""
+    reached = {7: threading.Event(), 8: threading.Event()}
+
+    def look(method: str, path: str) -> None:
+        if method == "PUT" and "files.json" in path:
+            n_listed = len(FileList.read(place.read(LIST), place.address).files)
+            if n_listed in reached:
+                reached[n_listed].set()
+
+    place.gate.passed = look
+    place.gate.at("GET", "dataset.json", busy)
+    place.gate.at("PUT", "files.json", lambda _: False, busy)
+    command = [sys.executable, "-P", "-m", "collector", "upload", "--watch", "--patience", "0"]
+    errors = tmp_path / "errors"
+    with (
+        errors.open("wb") as stderr,
+        subprocess.Popen(
+            [*command, str(dataset.root), str(place.address)],
+            env=os.environ | {"AWS_ENDPOINT_URL": place.gate.url},
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        ) as process,
+    ):
+        try:
+            assert reached[7].wait(PATIENCE_S)
+            write_events(dataset, 1, 2, day=2, stem="later")
+            assert reached[8].wait(PATIENCE_S)
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    assert copied(place) == local(dataset)
+    said = errors.read_text()
+    assert said.count("does not answer well (SlowDown)") == 2
+    assert said.splitlines()[-1].endswith("the same command goes on with it")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"x" * 32])
+def test_a_damaged_identity_is_named(dataset: Dataset, place: Place, content: bytes) -> None:
+    """The file tells this dataset's copies from those of others."""
+    (dataset.root / ".upload-id").write_bytes(content)
+    assert ".upload-id is damaged" in refusal(dataset, str(place.address), "--endpoint", place.gate.url)
