@@ -94,7 +94,7 @@ def _damaged(world: World, kind: str) -> Verdict:
     traffic.end()
     world.facts["segments damaged"] = n_damaged
     assert n_damaged, "no segment was there to damage: this was no fault"
-    return world.conclude(must_end=["killed"], may_end=["gap"])
+    return world.conclude(must_end=["killed"], may_end=["gap"], journal_damaged=True)
 
 
 def _damage(world: World, segment: Path, kind: str) -> None:

@@ -60,6 +60,7 @@ class Evidence:
     wants_check: bool = True  # whether `pool-collector check` is to have its say
     node_forgets: bool = False  # whether the node was killed: it loses the blocks it had not yet written
     has_all_fees: bool = False  # whether the node could tell the fee of every transaction in the end
+    journal_damaged: bool = False  # whether rows that were committed, and not sealed, were destroyed
 
 
 def read_tables(dataset: Path) -> dict[str, list[Row]]:
@@ -82,7 +83,7 @@ def judge(evidence: Evidence) -> Verdict:
         _session(session, rows, runs, evidence, verdict)
     _ends(rows, evidence, verdict)
     _entries(rows, evidence, verdict)
-    _bodies(rows, verdict)
+    _bodies(rows, evidence, verdict)
     _blocks(rows, evidence, verdict)
     if evidence.mempool is not None:
         _mempool(rows, evidence, verdict)
@@ -279,8 +280,11 @@ def _entries(rows: dict[str, list[Row]], evidence: Evidence, verdict: Verdict) -
     verdict.figures["entries without fee"] = sum(row["fee_sat"] is None for row in rows["mempool_txs"])
 
 
-def _bodies(rows: dict[str, list[Row]], verdict: Verdict) -> None:
-    """Whatever left unconfirmed, and had bytes that reached us, has its bytes in mempool_bodies."""
+def _bodies(rows: dict[str, list[Row]], evidence: Evidence, verdict: Verdict) -> None:
+    """Whatever left unconfirmed, and had bytes that reached us, has its bytes in mempool_bodies.
+
+    Of a transaction that left, a damaged journal may hold the message and no longer the bytes.
+    """
     kept = {(row["node"], row["txid"]) for row in rows["mempool_bodies"]}
     whole = {
         (row["node"], row["session"], row["txid"])
@@ -294,7 +298,11 @@ def _bodies(rows: dict[str, list[Row]], verdict: Verdict) -> None:
         and row["removal_reason"] != "mined"
         and (row["node"], row["session"], row["hash"]) in whole
     }
-    verdict.wrong("lost transactions without their bytes", [txid[::-1].hex() for _, txid in lost - kept])
+    missing = [txid[::-1].hex() for _, txid in lost - kept]
+    if evidence.journal_damaged:
+        verdict.figures["lost transactions whose bytes were destroyed"] = len(missing)
+    else:
+        verdict.wrong("lost transactions without their bytes", missing)
     verdict.figures["lost transactions"] = len(lost)
     verdict.figures["bodies"] = len(rows["mempool_bodies"])
 
