@@ -157,10 +157,8 @@ def _interval_sentence(overall: Row) -> list[str]:
     timed = f"{count(overall['n_empty_timed'])} empty and {count(overall['n_nonempty_timed'])} other"
     if not overall["enough_data"] or overall["p_value"] is None:
         return []
-    medians = (
-        f"median {median(overall, 'empty')} after the parent against "
-        f"{median(overall, 'nonempty')} of the others"
-    )
+    empty, other = median(overall, "empty"), median(overall, "nonempty")
+    medians = f"median {empty} after the parent against {other} of the others"
     test = f"rank test {p_claim(overall['p_value'])}, {timed} blocks"
     if overall["p_value"] >= SIGNIFICANCE:
         return [f"The intervals do not show that empty blocks come sooner or later: {medians} ({test})."]
@@ -170,20 +168,21 @@ def _interval_sentence(overall: Row) -> list[str]:
 
 
 def cause_sentences(marts: Marts) -> list[str]:
-    """Return sentences on why blocks are empty, and on whether it matters that the pool mined the parent."""
+    """Return sentences on what was measured when empty blocks came, and on who mined the parent."""
     row = next((r for r in marts.rows("empty_classes") if r["pool"] == ALL), None)
     if row is None:
         return []
-    n_empty = row["n_validationless"] + row["n_idle"] + row["n_unknown"] + row["n_mempool_empty"]
+    judged = row["n_before_template"] + row["n_soon"] + row["n_late"]
+    n_empty = judged + row["n_unknown"] + row["n_mempool_empty"]
     if not n_empty:
         return []
     said = _with_something_waiting(marts)
-    judged = row["n_validationless"] + row["n_idle"]
     if judged:
         said.append(
-            f"{count(row['n_validationless'])} of {plural(n_empty, 'empty block')} came within 30 s of "
-            f"the parent while transactions were waiting, and {count_or_none(row['n_idle'])} came "
-            "later."
+            f"While transactions were waiting, {count(row['n_before_template'])} of "
+            f"{plural(n_empty, 'empty block')} came before our node had offered a filled template, "
+            f"{count_or_none(row['n_soon'])} after that but within 30 s of the parent, and "
+            f"{count_or_none(row['n_late'])} later. This does not tell why they are empty."
         )
     if row["n_unknown"]:
         said.append(
@@ -493,12 +492,13 @@ def _timing_tables(marts: Marts, rows: Sequence[Row]) -> list[Table]:
 def _class_table(marts: Marts, rows: Sequence[Row]) -> Table:
     return mart_table(
         "empty-class-table",
-        "Likely reasons why blocks are empty",
+        "What was measured when empty blocks came",
         pool_head(marts),
         [
             column("n_blocks", "Blocks"),
-            column("n_validationless", "Before validation", group="Empty blocks"),
-            column("n_idle", "Idle", group="Empty blocks"),
+            column("n_before_template", "Before template", group="Empty blocks"),
+            column("n_soon", "Soon", group="Empty blocks"),
+            column("n_late", "Late", group="Empty blocks"),
             column("n_unknown", "Not known", group="Empty blocks"),
             column("n_mempool_empty", "Nothing waited", group="Empty blocks"),
             *ratio_columns("excluded_empty", "Rate", group="Without blocks while nothing waited"),
@@ -506,9 +506,9 @@ def _class_table(marts: Marts, rows: Sequence[Row]) -> Table:
         rows,
         mart="empty_classes",
         note=(
-            "Before validation: within 30 s of the parent's arrival, while transactions were waiting. "
-            "Idle: later than that. Not known: the mempool or the interval is not known. A class is a "
-            "hint, not a proof."
+            "Before template: before our node had offered a filled template on the parent. Soon: after "
+            "that, but within 30 s of the parent. Late: later. Not known: the mempool or the interval is "
+            "not known. Whether a pool had checked the parent cannot be seen."
         ),
     )
 
@@ -590,9 +590,9 @@ TOPIC: Final = Topic(
     question="When are blocks empty?",
     intro=(
         "An empty block holds its coinbase and nothing else. Its interval is the time from the "
-        "arrival of its parent to its own arrival, on our clock; a block that we fetched later "
-        "has no interval. A pool that starts on a new block before it has validated the parent "
-        "mines empty blocks at short intervals."
+        "arrival of its parent to its own arrival, on our clock; a block that we fetched later has no "
+        "interval. A pool that gives out work before it has chosen transactions mines empty blocks at "
+        "short intervals, whether it has validated the parent or not."
     ),
     sentences=sentences,
     content=figures_and_tables,

@@ -10,8 +10,9 @@ pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
 pool_name = "VARCHAR  name of the pool"
 n_blocks = "BIGINT  blocks on the active chain"
 n_mempool_empty = "BIGINT  empty blocks found while nothing was waiting"
-n_validationless = "BIGINT  empty blocks soon after their parent"
-n_idle = "BIGINT  empty blocks long after their parent"
+n_before_template = "BIGINT  empty blocks that came before our node had offered a filled template"
+n_soon = "BIGINT  further empty blocks soon after their parent"
+n_late = "BIGINT  empty blocks long after their parent"
 n_unknown = "BIGINT  empty blocks whose mempool or interval is not known"
 excluded_empty_ratio = "DOUBLE  0..1, rate of empty blocks without blocks at which nothing was waiting; null when none is left"
 excluded_empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
@@ -32,8 +33,9 @@ blocks_of as (
 counts as (
     select
         pool,
-        count(*) filter (where evidence = 'validationless') as n_validationless,
-        count(*) filter (where evidence = 'idle') as n_idle,
+        count(*) filter (where evidence = 'before_template') as n_before_template,
+        count(*) filter (where evidence = 'soon') as n_soon,
+        count(*) filter (where evidence = 'late') as n_late,
         count(*) filter (where evidence = 'unknown') as n_unknown
     from blocks_of
     group by pool
@@ -44,8 +46,9 @@ select
     empty_rate.owner_name as pool_name,
     empty_rate.n_blocks,
     empty_rate.n_empty_nothing_waiting as n_mempool_empty,
-    counts.n_validationless,
-    counts.n_idle,
+    counts.n_before_template,
+    counts.n_soon,
+    counts.n_late,
     counts.n_unknown,
     empty_rate.fillable_empty_ratio as excluded_empty_ratio,
     empty_rate.fillable_empty_low_ratio as excluded_empty_low_ratio,

@@ -1,13 +1,15 @@
 /*
 summary = "Every empty block of the active chain, and the evidence for why it is empty."
 method = """
-There are four classes, and the first that matches counts. `mempool_empty`: nothing was waiting at any node that was in
-step, so the block says nothing about its pool. `unknown`: the mempool or the time since the parent is not known.
-`validationless`: the block came within fast_s of its parent while transactions were waiting, as a block does that is
-mined on a header before the parent's transactions are known. `idle`: it came later than that and still took nothing.
-Times are arrivals on our clock. template_ready_s says when our own node could offer a filled template on the same
-parent; a pool no faster than our node could not fill a block that came before. A class is evidence, not proof: a
-pool's own network may be slower or faster than ours.
+There are five classes, named for what was measured; the first that matches counts. `mempool_empty`: nothing was waiting
+at any node that was in step, so the block says nothing about its pool. `unknown`: the mempool or the time since the
+parent is not known. `before_template`: transactions were waiting, but the block came before a node of ours had offered a
+filled template on its parent; a pool no faster than our nodes could not fill it. Where no such template was ever seen,
+this is said only of blocks within fast_s whose parent's parent had one. `soon`: our node had offered a filled template,
+or none was asked for, and the block came within fast_s of its parent. `late`: it came later than that and still took
+nothing. Times are on our clock and count from when the parent's body reached us. No class tells why: a job sent out on a
+header before the parent was checked, one sent out on a checked parent before transactions were chosen, and one that a
+miner kept for too long look alike, and a pool's own network may be slower or faster than ours.
 """
 grain = ["block_hash"]
 [parameters]
@@ -22,7 +24,7 @@ interval_s = "DOUBLE  s since the parent's arrival; null where either arrival is
 header_interval_s = "DOUBLE  s since the parent's header time"
 n_mempool = "BIGINT  transactions waiting when the block arrived, at the node with most; null where not measured"
 template_ready_s = "DOUBLE  s after the parent's arrival until a node of ours had a filled template on it"
-evidence = "VARCHAR  mempool_empty, unknown, validationless or idle"
+evidence = "VARCHAR  mempool_empty, unknown, before_template, soon or late"
 */
 with
 
@@ -50,8 +52,10 @@ select
     case
         when block.n_mempool = 0 then 'mempool_empty'
         when block.n_mempool is null or block.interval_s is null then 'unknown'
-        when block.interval_s <= getvariable('fast_s') then 'validationless'
-        else 'idle'
+        when seconds_between(parent.arrived_at, filled.ready_at) > block.interval_s then 'before_template'
+        when block.interval_s > getvariable('fast_s') then 'late'
+        when filled.ready_at is null and filled_before.ready_at is not null then 'before_template'
+        else 'soon'
     end as evidence
 from block_intervals as block
 inner join chain_blocks
@@ -60,5 +64,7 @@ left join chain_blocks as parent
     on chain_blocks.prev_hash = parent.block_hash
 left join filled
     on chain_blocks.prev_hash = filled.prev_hash
+left join filled as filled_before
+    on parent.prev_hash = filled_before.prev_hash
 where block.is_active and block.is_empty
 order by block.height, block.block_hash

@@ -256,8 +256,8 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
             for clock in ("arrival", "header")
         ],
         "empty_classes": [
-            {"pool": pool, "n_blocks": 900, "n_mempool_empty": 1, "n_validationless": 12, "n_idle": 3}
-            | {"n_unknown": 2}
+            {"pool": pool, "n_blocks": 900, "n_mempool_empty": 1, "n_before_template": 12, "n_soon": 2}
+            | {"n_late": 1, "n_unknown": 2}
             | ratio("excluded_empty", 0.02, 0.01)
             for pool in ("all", pools[0])
         ],
@@ -273,7 +273,8 @@ def _empty(pools: list[str]) -> dict[str, Rows]:
         ],
         "empty_evidence": [
             {"block_hash": b"\1" * 32, "height": 941_007, "pool": pools[0], "parent_pool": None}
-            | {"interval_s": 3.25, "header_interval_s": -2.0, "n_mempool": 9000, "evidence": "validationless"}
+            | {"interval_s": 3.25, "header_interval_s": -2.0, "n_mempool": 9000}
+            | {"evidence": "before_template"}
         ],
     }
 

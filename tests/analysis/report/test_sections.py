@@ -32,7 +32,7 @@ SHOWN = {
     "hashrate": ("612\u00a0EH/s", "It is not one exponential"),
     "revenue": ("348", "As in a Malthusian trap, hashrate grew while hashprice in USD fell."),
     "halving": ("\u00d71.20", "The price did not change more than on placebo dates"),
-    "empty": ("\N{MINUS SIGN}0.70", "12 of 18 empty blocks came within 30 s"),
+    "empty": ("\N{MINUS SIGN}0.70", "12 of 18 empty blocks came before our node"),
     "feerate": ("about 90\u00a0%", "Of the factors, package feerate explains best which"),
     "audit": ("321", "in order of arrival, not of feerate"),
     "policy": (
