@@ -9,7 +9,7 @@ from collector.node.rpc import RpcClient
 from collector.regtest.mining import RESERVED_WEIGHT_WU, MinedBlock, build_block, submit, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import Fork, PlannedBlock, Pool, Scenario
-from collector.regtest.selection import ORDERS, Candidate, MempoolView, fill
+from collector.regtest.selection import ORDERS, Candidate, MempoolView, fill, without_anchors
 from collector.regtest.sent import SentTransactions
 from collector.regtest.truth import BlockTruth, StaleTruth, acceptances
 
@@ -158,7 +158,8 @@ def _assemble(
     """Fill and solve a block of `pool` on the node's tip; call it inside `SentTransactions.paused`."""
     template = take_template(rpc)
     limit_wu = scenario.block_weight_of(pool) - RESERVED_WEIGHT_WU
-    candidates = fill(view, [] if is_empty else ORDERS[pool.policy](view), weight_wu=limit_wu)
+    accepted = without_anchors(view) if "anchor" in pool.refuses else view
+    candidates = fill(accepted, [] if is_empty else ORDERS[pool.policy](accepted), weight_wu=limit_wu)
     block = build_block(
         template,
         candidates,

@@ -95,7 +95,8 @@ class EmptyAfterFast(Section):
 class Pool(Section):
     """Describes one pool: who it is, how much it mines, and what it does with a template.
 
-    `rules` says which rules are written for the pool; empty means a pool that no rule identifies.
+    `rules` says which rules are written for the pool; empty means a pool that no rule identifies. `refuses`
+    names what it never mines: `anchor` is a transaction with a P2A output.
     """
 
     slug: Slug
@@ -109,6 +110,7 @@ class Pool(Section):
     block_weight_wu: Weight | None = None
     template_age_s: Seconds = 0.0
     empty_after_fast: EmptyAfterFast | None = None
+    refuses: tuple[Literal["anchor"], ...] = Field(default=(), strict=False)
 
     @property
     def tag_bytes(self) -> bytes:

@@ -26,6 +26,7 @@ class Candidate:
     parents: frozenset[str]  # unconfirmed when it was sent; some may be confirmed by now
     arrival: int  # position in the order of entry; a new one when a block that held it has lost
     is_planted: bool  # a low-feerate transaction somebody paid for out of band
+    has_anchor: bool = False  # an output that pays to anchor (P2A)
 
 
 MempoolView = Mapping[str, Candidate]
@@ -134,6 +135,15 @@ def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
             chosen.update((candidate.txid, candidate) for candidate in candidates)
             left_wu -= needed_wu
     return list(chosen.values())
+
+
+def without_anchors(view: MempoolView) -> MempoolView:
+    """Return what a node that refuses P2A outputs holds: no transaction with one, and no descendant."""
+    return {
+        txid: view[txid]
+        for txid, family in _ancestors(view).items()
+        if not any(view[member].has_anchor for member in family)
+    }
 
 
 def plain_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from collector.errors import RegtestError, RpcError
 from collector.node.rpc import RpcClient
 from collector.regtest.mining import MinedBlock, submit
+from collector.regtest.scripts import COIN_KINDS
 from collector.regtest.selection import Candidate, MempoolView
 from collector.regtest.traffic import PlannedTx
 
@@ -66,6 +67,7 @@ class SentTransactions:
                 parents=planned.parents,
                 arrival=next(self._arrivals),
                 is_planted=planned.kind == "planted_low",
+                has_anchor=any(output.script == COIN_KINDS["p2a"].script for output in transaction.outputs),
             )
             self.by_txid[planned.txid] = SentTx(planned=planned, candidate=candidate, sent_at_ns=sent_at_ns)
         return True

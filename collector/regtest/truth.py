@@ -84,6 +84,7 @@ class TxTruth:
     parents: list[str]
     replaces: str | None
     replaced_by: str | None
+    has_anchor: bool  # an output that pays to anchor (P2A)
     mined_height: int | None
 
 
@@ -98,6 +99,7 @@ class PoolTruth:
     name: str
     label: str
     policy: str
+    refuses: list[str]  # what it never mines, by the names of the mart transaction_feature
     tag_hex: str
     payout_script_hex: str
     n_blocks: int
@@ -189,6 +191,7 @@ def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
             parents=sorted(each.candidate.parents),
             replaces=each.planned.replaces,
             replaced_by=each.replaced_by,
+            has_anchor=each.candidate.has_anchor,
             mined_height=each.mined_height,
         )
         for txid, each in sent.items()
@@ -208,6 +211,7 @@ def pool_truths(
             name=pool.name,
             label=pool.slug if pool.rules else UNKNOWN,
             policy=pool.policy,
+            refuses=list(pool.refuses),
             tag_hex=pool.tag_bytes.hex(),
             payout_script_hex=pool.payout_script.hex(),
             n_blocks=len(mined[pool.slug]),

@@ -190,6 +190,26 @@ def test_stale_blocks_are_counted_apart_from_the_shares(played: Played) -> None:
     assert n_blocks == len(played.truth.blocks)
 
 
+def test_what_each_pool_mines_and_refuses_is_the_planted_policy(played: Played) -> None:
+    """Only the pool that refuses P2A outputs is found to; of the others each such transaction is counted."""
+    label = labels(played.truth)
+    pool_at = {block.height: label[block.pool] for block in played.truth.blocks}
+    mined = Counter(
+        pool_at[tx.mined_height]
+        for tx in played.truth.transactions
+        if tx.has_anchor and tx.mined_height is not None
+    )
+    refusing = [pool for pool in played.truth.pools if pool.refuses]
+    assert [(pool.slug, pool.refuses) for pool in refusing] == [("harbour-light", ["anchor"])]
+    found = rows(played, "SELECT pool, feature, n_mined, verdict FROM pool_policy")
+    assert {pool: n for pool, feature, n, _ in found if feature == "anchor" and n} == mined
+    assert [(pool, feature) for pool, feature, _, verdict in found if verdict == "refuses"] == [
+        (label[pool.slug], feature) for pool in refusing for feature in pool.refuses
+    ]
+    assert "Harbour Light took others that pay as much, but none" in " ".join(played.summary.split())
+    assert "took none of the promised pay-to-anchor outputs" in played.report.read_text(encoding="utf-8")
+
+
 def test_intervals_are_those_of_the_scenario(played: Played) -> None:
     """A block interval is the planted time between submissions, plus the difference of the delays.
 
@@ -413,7 +433,7 @@ def test_the_report_says_the_same(played: Played) -> None:
 
 
 def test_the_page_of_the_demo_is_short(played: Played, tmp_path: Path) -> None:
-    """On a window of 1280 pixels the whole report of the demo is less than 12,000 pixels high."""
+    """On a window of 1280 pixels the whole report of the demo is less than 12,500 pixels high."""
     with browser(tmp_path / "profile") as tab:
         tab.show(played.report, width_px=1280)
-        assert 2000 < tab.run("return document.documentElement.scrollHeight") < 12_000
+        assert 2000 < tab.run("return document.documentElement.scrollHeight") < 12_500

@@ -21,7 +21,6 @@ from analysis.report.text import (
     listed,
     listed_pools,
     p_value,
-    plural,
 )
 from analysis.report.topic import Topic
 
@@ -122,11 +121,10 @@ def _refusals(marts: Marts) -> list[str]:
         ]
         if rows:
             pools = listed_pools([marts.name(row["pool"]) for row in rows])
-            promised = plural(sum(row["n_trials"] for row in rows), "transaction")
+            promised = count(sum(row["n_trials"] for row in rows))
             said.append(
-                f"{pools} mined none of {promised} that our template promised "
-                f"of the kind \u201c{name}\u201d, and took others that pay as much. "
-                "They may never have reached the pool."
+                f"{pools} took others that pay as much, but none of the kind \u201c{name}\u201d, which "
+                f"our templates promised {promised} times. They may never have reached the pool."
             )
     return said
 

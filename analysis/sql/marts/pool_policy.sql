@@ -2,11 +2,12 @@
 summary = "Which kinds of transactions each pool mines, and which it passes over although they paid enough."
 method = """
 For each block, the newest template of a node on the block's parent (template_audit_block) says what an unmodified node
-would have mined in a block as heavy. Each promised transaction that entered at least fresh_s before the block, and did
-not leave our mempool between template and block, is a trial: the block took it, or passed it over. Trials are promised
-by feerate, so none was too cheap for the block. A pool whose own template was old lacks ordinary transactions as well.
-So a kind is compared only with ordinary transactions, which have no feature of transaction_feature, of the same block,
-the same fifth of the promised weight and the same class of age (fresh_s to 10 min, to 1 h, longer): odds ratio of Mantel
+would have mined in a block as heavy. Each promised transaction that entered at least policy_fresh_s before the block, or
+before the block's parent, and did not leave our mempool between template and block, is a trial: the block took it, or
+passed it over. (A pool refreshes its template now and then, and always when a block comes.) Trials are promised by
+feerate, so none was too cheap for the block. A pool whose own template was old lacks ordinary transactions as well. So a
+kind is compared only with ordinary transactions, which have no feature of transaction_feature, of the same block, the
+same fifth of the promised weight and the same class of age (to 10 min, to 1 h, longer): odds ratio of Mantel
 and Haenszel over these groups, interval of Robins, Breslow and Greenland (stratified_test), and p-values of all pools
 and features together after Holm. Where several nodes have a template, that of the node that connected the block first
 counts. `refuses`: fewer than by chance after Holm (adjusted p below 0.05), and none of at least min_trials taken.
@@ -18,7 +19,7 @@ policy of that path, and not shown to be the pool's own wish.
 """
 grain = ["pool", "feature"]
 [parameters]
-policy_fresh_s = {value = 30, doc = "s before the block; a transaction that is younger is no trial"}
+policy_fresh_s = {value = 30, doc = "s before the block; a transaction that is younger, and than the block's parent, is no trial"}
 min_policy_trials = {value = 5, doc = "trials; with fewer nothing is said to be refused"}
 policy_alpha = {value = 0.05, doc = "adjusted p-value below which a difference counts"}
 [columns]
@@ -68,13 +69,19 @@ newest as (
         audit.node,
         audit.pool,
         audit.taken_at,
-        mempool_cuts.connected_at
+        mempool_cuts.connected_at,
+        parent_cuts.connected_at as parent_connected_at
     from template_audit_block as audit
     inner join mempool_cuts
         on audit.block_hash = mempool_cuts.block_hash and audit.node = mempool_cuts.node
+    inner join chain_blocks
+        on audit.block_hash = chain_blocks.block_hash
+    left join mempool_cuts as parent_cuts
+        on chain_blocks.prev_hash = parent_cuts.block_hash and audit.node = parent_cuts.node
     where audit.is_active and audit.n_block > 0 and mempool_cuts.is_measured
     qualify row_number() over (
-        partition by audit.block_hash order by mempool_cuts.connected_at, audit.node, audit.from_age_s
+        partition by audit.block_hash
+        order by mempool_cuts.connected_at, audit.node, audit.from_age_s, parent_cuts.cut_no
     ) = 1
 ),
 
@@ -94,6 +101,7 @@ template_rows as (
         newest.pool,
         newest.taken_at,
         newest.connected_at,
+        newest.parent_connected_at,
         stg_template_txs.txid,
         contents.weight_wu as limit_wu,
         sum(stg_template_txs.weight_wu) over (
@@ -153,7 +161,10 @@ trials as (
         on template_rows.block_hash = gone.block_hash and template_rows.txid = gone.txid
     where
         template_rows.weight_up_to_here_wu <= template_rows.limit_wu
-        and seconds_between(entered.entered_at, template_rows.connected_at) >= getvariable('policy_fresh_s')
+        and (
+            seconds_between(entered.entered_at, template_rows.connected_at) >= getvariable('policy_fresh_s')
+            or entered.entered_at < template_rows.parent_connected_at
+        )
 ),
 
 ordinary as (

@@ -40,7 +40,7 @@ SHOWN = {
             "took none of the promised version 3 transactions; signals version bit 4; "
             "dates its headers 27.0\u00a0s before the block arrives"
         ),
-        "mined none of 417 transactions that our template promised of the kind \u201cversion 3",
+        "none of the kind \u201cversion 3 transactions\u201d, which our templates promised 417 times",
     ),
     "users": (
         "33\u00a0min\u00a020\u00a0s",

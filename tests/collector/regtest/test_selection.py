@@ -22,6 +22,7 @@ from collector.regtest.selection import (
     out_of_band_order,
     package_ranking,
     plain_ranking,
+    without_anchors,
 )
 from collector.regtest.sent import SentTransactions
 
@@ -34,6 +35,7 @@ def candidate(
     arrival: int = 0,
     parents: str = "",
     is_planted: bool = False,
+    has_anchor: bool = False,
 ) -> Candidate:
     """Make a candidate whose txid and parents are single letters, encoded in hex."""
     return Candidate(
@@ -45,6 +47,7 @@ def candidate(
         parents=frozenset(letter.encode().hex() for letter in parents),
         arrival=arrival,
         is_planted=is_planted,
+        has_anchor=has_anchor,
     )
 
 
@@ -130,6 +133,18 @@ def test_out_of_band_puts_planted_transactions_before_all_others() -> None:
         candidate("b", fee_sat=900, arrival=4),
     )
     assert letters(out_of_band_order(view)) == ["pq", "r", "b", "a"]
+
+
+def test_who_refuses_anchors_lacks_their_descendants_too() -> None:
+    """A transaction with an anchor, its child and its grandchild are missing; its parent is not."""
+    view = view_of(
+        candidate("p", fee_sat=100),
+        candidate("a", fee_sat=900, parents="p", has_anchor=True),
+        candidate("c", fee_sat=900, parents="a"),
+        candidate("g", fee_sat=900, parents="c"),
+        candidate("o", fee_sat=200),
+    )
+    assert letters(feerate_order(without_anchors(view))) == ["o", "p"]
 
 
 def test_acceptance_counts_by_hand() -> None:
