@@ -72,7 +72,9 @@ def contents_of_relations(connection: duckdb.DuckDBPyConnection) -> dict[str, Co
 
     It reads the relations of a connection that have the names of the tables.
     """
-    return {name: content_of(connection, table, name) for name, table in TABLES.items()}
+    queries = [_query(table, name) for name, table in TABLES.items()]
+    rows = connection.execute(" UNION ALL ".join(queries)).fetchall()  # one plan costs less than many
+    return {name: Content(n_rows, int(total)) for name, n_rows, total in rows}
 
 
 def content_of(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> Content:
@@ -80,7 +82,11 @@ def content_of(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -
 
     `rows` is the SQL source of the rows: the name of a relation, or a query in parentheses.
     """
-    columns = ", ".join(column.name for column in table.columns)
-    query = f"SELECT count(*), coalesce(sum(hash({columns})), 0) FROM {rows}"  # noqa: S608 - names of the contract
-    n_rows, total = connection.execute(query).fetchall()[0]
+    _, n_rows, total = connection.execute(_query(table, rows)).fetchall()[0]
     return Content(n_rows, int(total))
+
+
+def _query(table: Table, rows: str) -> str:
+    """Write a query for a table's name, the number of its rows, and the sum of their hashes."""
+    columns = ", ".join(column.name for column in table.columns)
+    return f"SELECT '{table.name}', count(*), coalesce(sum(hash({columns})), 0) FROM {rows}"  # noqa: S608 - names of the contract
