@@ -18,8 +18,8 @@ hypothesis.settings.register_profile("house", deadline=None)
 hypothesis.settings.load_profile("house")
 # Files that take longest, each run by one process: what begins last decides when the suite ends.
 FIRST = (
-    *("test_demo.py", "test_benchmarks.py", "test_current_folder.py", "test_losses.py"),
-    *("test_history_path.py", "test_planted_world.py", "test_cases.py", "test_kill_steps.py"),
+    *("test_cases.py", "test_demo.py", "test_on_spark.py", "test_benchmarks.py", "test_current_folder.py"),
+    *("test_losses.py", "test_history_path.py", "test_planted_world.py", "test_kill_steps.py"),
 )
 
 # Programs that compile the loops of the collector, and those of gpuhash that the collector does not call.

@@ -1,17 +1,24 @@
-"""Test each mart on small worlds whose answers can be worked out by hand: one folder per mart and case."""
+"""Test each mart on small worlds whose answers can be worked out by hand: one folder per mart and case.
+
+A world is built once in DuckDB, compared with the answer, and then computed on Spark.
+"""
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from analysis.attribution.rules import load_rules
-from analysis.catalog import load_catalog
+from analysis.catalog import Model, load_catalog
 from analysis.database import open_database
 from analysis.engine import build
 from collector.dataset.schema import TABLES
 from tests.analysis.shared_build import RULES, SharedBuild
+from tests.analysis.warehouse.on_spark import compute, difference, drawn, read_relation
 from tests.analysis.world import START, label_of, read_csv, write_world
 
 CASES = Path(__file__).parent / "cases"
@@ -41,21 +48,40 @@ def same(expected: str, found: str) -> bool:
         return expected == found
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_mart_gives_the_planted_truth(folder: Path, shared: SharedBuild) -> None:
-    """Build the world of one case; the mart has exactly the rows of expected.csv, and no check fails.
+def name_of(folder: Path) -> str:
+    """Return the name of a case: its mart, and what is special about it."""
+    return f"{folder.parent.name}-{folder.name}"
 
-    The chain is that of the nodes, regtest unless they name another.
-    """
+
+@dataclass(frozen=True)
+class Case:
+    """Holds a case whose world is built: its folder, its mart, and the database."""
+
+    folder: Path
+    model: Model
+    connection: duckdb.DuckDBPyConnection
+
+
+@pytest.fixture(scope="module")
+def case(request: pytest.FixtureRequest, shared: SharedBuild) -> Iterator[Case]:
+    """Build the world of one case; no check fails. The chain is that of the nodes, or regtest."""
+    folder: Path = request.param
+    model = load_catalog().by_name[folder.parent.name]
     tables = {path.stem: read_csv(path) for path in folder.glob("*.csv") if path.stem in TABLES}
     chain = next((node["chain"] for node in tables.get("nodes", ()) if "chain" in node), "regtest")
-    text = (folder / "expected.csv").read_text()
+    with shared.built(tables, [model.name], chain) as connection:
+        yield Case(folder, model, connection)
+
+
+@pytest.mark.parametrize("case", FOLDERS, ids=name_of, indirect=True)
+def test_mart_gives_the_planted_truth(case: Case) -> None:
+    """The mart of a case has exactly the rows of expected.csv."""
+    text = (case.folder / "expected.csv").read_text()
     columns, *lines = [line.split(",") for line in text.splitlines() if not line.startswith("#")]
     expected = sorted(lines)
 
-    with shared.built(tables, [folder.parent.name], chain) as connection:
-        select = f"SELECT {', '.join(columns)} FROM {folder.parent.name}"  # noqa: S608 - names from the case
-        rows = connection.sql(select).to_arrow_table().to_pylist()
+    select = f"SELECT {', '.join(columns)} FROM {case.model.name}"  # noqa: S608 - names from the case
+    rows = case.connection.sql(select).to_arrow_table().to_pylist()
     found = sorted([as_text(row[column]) for column in columns] for row in rows)
 
     assert len(found) == len(expected), found
@@ -63,6 +89,17 @@ def test_mart_gives_the_planted_truth(folder: Path, shared: SharedBuild) -> None
         pairs = zip(columns, expected_row, found_row, strict=True)
         wrong = [(name, a, b) for name, a, b in pairs if not same(a, b)]
         assert not wrong, f"{found_row}: column, expected, found = {wrong}"
+
+
+@pytest.mark.parametrize("case", drawn(FOLDERS), ids=name_of, indirect=True)
+def test_case_has_the_rows_of_duckdb_on_spark(spark: Any, case: Case) -> None:
+    """The mart of a case on Spark, made of the relations that DuckDB made, equals that in DuckDB.
+
+    Some cases are drawn anew in each run; POOL_TEST_SPARK=all takes all of them.
+    """
+    found = compute(spark, case.model, lambda name: read_relation(case.connection, name))
+
+    assert difference(read_relation(case.connection, case.model.name), found, case.model.grain) == ""
 
 
 def test_every_mart_has_a_case() -> None:

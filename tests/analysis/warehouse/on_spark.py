@@ -3,17 +3,34 @@
 import datetime as dt
 import decimal
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
 
-from analysis.catalog import Model
+from analysis.catalog import Model, load_catalog
 from analysis.warehouse.session import data_frame
-from analysis.warehouse.translate import translated
+from analysis.warehouse.translate import Statement, translated
 
 Row = Mapping[str, Any]
+N_DRAWN: Final = 15
+# The processes of one run of the suite must collect the same tests, so they draw by the run's name.
+RUN: Final = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+
+
+def drawn(items: Sequence[Any]) -> list[Any]:
+    """Return some of the items in their order, or all of them if the environment says so.
+
+    Planning a query costs Spark most of a second of a processor.
+    """
+    if os.environ.get("POOL_TEST_SPARK") == "all":
+        return list(items)
+    chosen = random.Random(RUN).sample(range(len(items)), N_DRAWN)  # noqa: S311 - no secret
+    return [items[number] for number in sorted(chosen)]
 
 
 def read_relation(connection: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
@@ -30,12 +47,17 @@ def compute(spark: Any, model: Model, relation: Callable[[str], pa.Table]) -> pa
     """Compute a model on Spark; `relation` gives the rows of each relation that it reads."""
     for name in model.references:
         data_frame(spark, relation(name)).createOrReplaceTempView(name)
-    found = None
-    for statement in translated(model):
-        found = spark.sql(statement.sql).toArrow()
-        data_frame(spark, found).createOrReplaceTempView(statement.name)
-    assert found is not None
-    return found
+    *steps, last = _statements(model.name)
+    for step in steps:
+        found = spark.sql(step.sql).toArrow()
+        data_frame(spark, found).createOrReplaceTempView(step.name)
+    return spark.sql(last.sql).toArrow()
+
+
+@cache
+def _statements(name: str) -> list[Statement]:
+    """Translate a model, once for all of its cases."""
+    return translated(load_catalog().by_name[name])
 
 
 def difference(expected: pa.Table, found: pa.Table, grain: tuple[str, ...]) -> str:

@@ -1,12 +1,10 @@
-"""Test that Spark gives the rows of DuckDB: every model, every case, the macros, and a run over a dataset.
+"""Test that Spark gives the rows of DuckDB: every model, the macros, and a run over a dataset.
 
-Planning a query costs Spark a second of a processor, so by default some models and cases are drawn anew in
-each run. POOL_TEST_SPARK=all takes all of them.
+By default some models are drawn anew in each run. POOL_TEST_SPARK=all takes all of them. The small worlds of
+the cases are compared in tests/analysis/test_cases.py, where they are built.
 """
 
-import os
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +22,9 @@ from analysis.warehouse.export import write_folder
 from analysis.warehouse.run import run
 from analysis.warehouse.session import data_frame
 from analysis.warehouse.translate import translated_query
-from collector.dataset.schema import TABLES
-from tests.analysis.shared_build import RULES, SharedBuild
-from tests.analysis.test_cases import CASES, FOLDERS
-from tests.analysis.warehouse.on_spark import compute, difference, read_relation
+from tests.analysis.shared_build import RULES
+from tests.analysis.test_cases import CASES
+from tests.analysis.warehouse.on_spark import compute, difference, drawn, read_relation
 from tests.analysis.world import read_csv
 from tests.analysis.world import write_world as write_rows
 from tests.bench.planted_files import write_world
@@ -35,19 +32,8 @@ from tests.bench.planted_world import Size, simulate
 
 SIZE: Final = Size(n_blocks=80, entering=64, taken=48)
 MODELS: Final = (*load_catalog().layer("staging"), *load_catalog().layer("marts"))
-N_DRAWN: Final = 15
 CONFLICT: Final = CASES / "block_pool" / "tag_payout_conflict_unknown"
-# The processes of one run of the suite must collect the same tests, so they draw by the run's name.
-RUN: Final = os.environ.get("PYTEST_XDIST_TESTRUNUID")
 Relation = Callable[[str], pa.Table]
-
-
-def drawn(items: Sequence[Any]) -> list[Any]:
-    """Return some of the items in their order, or all of them if the environment says so."""
-    if os.environ.get("POOL_TEST_SPARK") == "all":
-        return list(items)
-    chosen = random.Random(RUN).sample(range(len(items)), N_DRAWN)  # noqa: S311 - no secret
-    return [items[number] for number in sorted(chosen)]
 
 
 @pytest.fixture(scope="module")
@@ -65,18 +51,6 @@ def test_model_has_the_rows_of_duckdb(spark: Any, world: Relation, model: Model)
     found = compute(spark, model, world)
 
     assert difference(world(model.name), found, model.grain) == ""
-
-
-@pytest.mark.parametrize("folder", drawn(FOLDERS), ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_case_has_the_rows_of_duckdb(spark: Any, shared: SharedBuild, folder: Path) -> None:
-    """The mart of a case on Spark equals that in DuckDB."""
-    model = load_catalog().by_name[folder.parent.name]
-    tables = {path.stem: read_csv(path) for path in folder.glob("*.csv") if path.stem in TABLES}
-
-    with shared.built(tables, [model.name]) as connection:
-        found = compute(spark, model, lambda name: read_relation(connection, name))
-        expected = read_relation(connection, model.name)
-    assert difference(expected, found, model.grain) == ""
 
 
 def test_a_dataset_becomes_marts(spark: Any, tmp_path: Path) -> None:
