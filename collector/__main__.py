@@ -42,12 +42,15 @@ class _Signals:
 
 
 def _stop_early(_number: int, _frame: object) -> None:
-    """End the process with status 0 on a signal, because nothing has begun."""
+    """End the process with status 0 on a signal, because the command has received nothing yet."""
     _end(0, STOPPED_EARLY)
 
 
 def main() -> None:
-    """Load and run the command. Ctrl-C ends it with one line and status 130, even if a library raises."""
+    """Load and run the command line.
+
+    Ctrl-C ends it with one line and status 130, even if a library raises.
+    """
     signals = _Signals(is_run=sys.argv[1:2] == ["run"])
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
@@ -73,7 +76,7 @@ def main() -> None:
 
 
 def _explain(error: MemoryError | ImportError) -> str:
-    """Say in one sentence which library or how much memory is missing."""
+    """Return a sentence that says which Python package is missing, or that memory is short."""
     if isinstance(error, ModuleNotFoundError):
         return f"the Python package {error.name} is missing; install pool-measurement again"
     reason = " ".join(str(error).split()) or type(error).__name__

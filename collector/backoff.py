@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Computes the lengths of pauses between attempts, for code that has a timer or a loop of its own."""
+    """Computes the lengths of pauses between attempts: each is twice the one before, up to a limit."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._wait = _doubled(first_s, longest_s)
@@ -45,7 +45,7 @@ def retry(
     patience_s: float | None = None,
     before_pause: Callable[[BaseException], None] | None = None,
 ) -> T:
-    """Call `attempt` until it raises none of `on`, and return its result.
+    """Call `attempt` until it raises none of the errors `on`, and return its result; pause between attempts.
 
     When `patience_s` is over or `stop` is set, the last error is raised. `before_pause` gets the error of
     each failed attempt that is followed by a pause.

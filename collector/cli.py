@@ -128,7 +128,7 @@ def run(  # noqa: PLR0917 - typer passes every option by name
 
 
 def _collect(settings: "Settings") -> int:
-    """Collect until a signal; return the exit status."""
+    """Record until a signal comes; return the exit status of the process."""
     from collector.service import service
 
     stop = threading.Event()

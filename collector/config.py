@@ -236,7 +236,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(file: Path | None = None, **flags: Any) -> Settings:
-    """Read the settings from all sources; raise SettingsError with the source and the key.
+    """Return the settings from all sources; raise SettingsError with the source and the key of a fault.
 
     Flags that are None were not given. The flags `rpc_url`, `cookie_file`, `datadir` and `conf` set
     values of the only node.
@@ -327,7 +327,7 @@ def _refuse_unknown_variables() -> None:
 
 
 def _nearest(name: str, valid: Iterable[str]) -> str:
-    """Return "do you mean X?" for the name in `valid` most similar to `name`, or where to find all names."""
+    """Return "; did you mean X?" for the most similar name in `valid`, or where all names are listed."""
     close = difflib.get_close_matches(name, list(valid), n=1)
     return f"; did you mean {close[0]}?" if close else "; collector/README.md lists all settings"
 
@@ -335,7 +335,7 @@ def _nearest(name: str, valid: Iterable[str]) -> str:
 def _explain(
     error: ValidationError, file: Path | None, content: dict[str, Any], given: dict[str, Any]
 ) -> str:
-    """Return the source, the key and the fault of the first invalid setting."""
+    """Return a text with the source, the key and the fault of the first invalid setting."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = [str(part) for part in first["loc"]]
     key = ".".join(path) or "the settings"

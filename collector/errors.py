@@ -31,35 +31,35 @@ NOT_WRITABLE: Final = NO_SPACE | {errno.EROFS, errno.EACCES, errno.EPERM, errno.
 
 
 class CollectorError(Exception):
-    """Base of all errors raised on purpose. The command line prints its text, without a traceback."""
+    """Is the base of all errors raised on purpose. The command line prints its text, without a traceback."""
 
 
 class SettingsError(CollectorError):
-    """A setting is missing, unknown or contradictory."""
+    """Means that a setting is missing, unknown or contradictory."""
 
 
 class NodeError(CollectorError):
-    """The node cannot be used, or has answered something that no supported node answers."""
+    """Means that the node cannot be used, or has answered something that no supported node answers."""
 
 
 class NodeUnavailable(NodeError):  # noqa: N818 - a state of the node, not a mistake
-    """The node may answer later. Callers try again after this error and after no other."""
+    """Means that the node may answer later. Callers try again after this error and after no other."""
 
 
 class NodeRefused(NodeError):  # noqa: N818 - see above
-    """The node refuses our credentials, or we refuse its certificate."""
+    """Means that the node refuses our credentials, or that we refuse its certificate."""
 
 
 class WrongChain(NodeError):  # noqa: N818 - see above
-    """The node is on another chain than the settings or the dataset."""
+    """Means that the node is on another chain than the settings or the dataset."""
 
 
 class MissingTopic(NodeError):  # noqa: N818 - see above
-    """The node does not publish a ZMQ topic that we need."""
+    """Means that the node does not publish a ZMQ topic that we need."""
 
 
 class RpcError(NodeError):
-    """The node answered with an error; `code` is its JSON-RPC code."""
+    """Means that the node answered with an error; `code` is its JSON-RPC code."""
 
     def __init__(self, method: str, code: int, message: str) -> None:
         super().__init__(f"{method}: {message} (code {code})")
@@ -68,27 +68,27 @@ class RpcError(NodeError):
 
 
 class DecodeError(CollectorError):
-    """Bytes do not have the expected format."""
+    """Means that bytes, or an answer of the node, do not have the expected format."""
 
 
 class DatasetError(CollectorError):
-    """A dataset folder or file cannot be used."""
+    """Means that a dataset folder or file cannot be used."""
 
 
 class RowRefused(DatasetError):  # noqa: N818 - says what happened to the row
-    """A row does not fit its table: a column is unknown or missing, or cannot hold the value."""
+    """Means that a row does not fit its table: a column is unknown or missing, or cannot hold the value."""
 
 
 class NotWritable(DatasetError):  # noqa: N818 - a state of the system, not a mistake
-    """The disk is full or read-only, or no descriptor is free. The data is kept and can be written later."""
+    """Means that the disk is full or read-only, or no descriptor is free; the data can be written later."""
 
 
 class FetchError(CollectorError):
-    """Data of others cannot be downloaded, or is not what the list of data sets says."""
+    """Means that data of others cannot be downloaded, or is not what the list of data sets says."""
 
 
 class ServerUnavailable(FetchError):  # noqa: N818 - a state of the server, not a mistake
-    """A server may answer later. `retry_after_s` is the pause that it asks for."""
+    """Means that a server may answer later. `retry_after_s` is the pause in seconds that it asks for."""
 
     def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -108,8 +108,8 @@ class StoreChanged(StoreError):  # noqa: N818 - what another process did, not a 
 
 
 class RegtestError(CollectorError):
-    """There is no bitcoind, or a scenario is wrong."""
+    """Means that there is no bitcoind for a private test network, or that its scenario is wrong."""
 
 
 class Stopped(CollectorError):  # noqa: N818 - what the user did, not a mistake
-    """The user pressed Ctrl-C, and the text says what stays. The command line ends with status 130."""
+    """Means that the user pressed Ctrl-C. The text says what stays; the command line ends with status 130."""

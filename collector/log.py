@@ -8,7 +8,7 @@ from typing import Any, TextIO, cast
 
 
 def printable(text: str) -> str:
-    """Return text on one line without the characters that control a terminal, because strangers wrote it."""
+    """Return text on one line without characters that control a terminal, because strangers wrote it."""
     return "".join(char for char in " ".join(text.split()) if char.isprintable())
 
 
@@ -18,7 +18,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def without_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Remove control characters from every text of a log event, because strangers wrote part of it."""
+    """Remove control characters from every text of a log event and return it; strangers wrote part of it."""
     for name, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[name] = "".join(char for char in value if char.isprintable() or char in "\n\t")
@@ -32,12 +32,12 @@ class Stderr:
     """
 
     def write(self, text: str) -> None:
-        """Write a text; ignore an error."""
+        """Write a text to stderr; ignore an error."""
         with suppress(OSError):
             sys.stderr.write(text)
 
     def flush(self) -> None:
-        """Flush what was written; ignore an error."""
+        """Flush stderr; ignore an error."""
         with suppress(OSError):
             sys.stderr.flush()
 

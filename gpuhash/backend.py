@@ -25,11 +25,11 @@ EDGE_LENGTHS = (0, 1, 3, 31, 32, 55, 56, 63, 64, 65, 80, 119, 120, 127, 128, 135
 
 
 class Backend(Protocol):
-    """List what every backend can do. The callers have checked all inputs before they call a backend."""
+    """Lists what every backend (reference, cpu or cuda) can do. Callers have checked all inputs before."""
 
     @property
     def name(self) -> str:
-        """Name of the backend, as callers pass it in `backend=`."""
+        """The name of the backend, as callers pass it in `backend=`."""
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
         """Hash a batch with the algorithm `which`; return uint8[n, 32], one digest per row."""
@@ -43,7 +43,7 @@ class Backend(Protocol):
 
 
 class ProvenBackend:
-    """Wrap a backend so that it is compared with the reference before each algorithm is used first."""
+    """Wraps a backend so that it is compared with the reference before each algorithm is used first."""
 
     def __init__(self, backend: Backend) -> None:
         self.name = backend.name
@@ -119,7 +119,7 @@ def _fastest(batch: Batch | None) -> tuple[str, str]:
 
 @cache
 def _missing_cuda() -> str:
-    """Return why CUDA cannot be used on this machine; return an empty string if it can."""
+    """Return why CUDA cannot be used on this machine; an empty string if it can."""
     from gpuhash.cuda_device import devices  # noqa: PLC0415 - CuPy is loaded only when it is wanted
 
     try:

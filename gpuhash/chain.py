@@ -17,7 +17,7 @@ HASH_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderFault:
-    """One fault of one header: the header's position and the reason."""
+    """Names one fault of one block header: the header's position in the list and the reason."""
 
     index: int  # position in the input, from 0
     reason: str
@@ -34,14 +34,14 @@ class Position:
 def header_faults(
     headers: Bytes, *, linked: bool = True, at: Position | None = None, backend: str = "auto"
 ) -> list[HeaderFault]:
-    """Hash headers uint8[n, 80] and return every fault found, in the order of the headers.
+    """Check headers uint8[n, 80] and return every fault found, in the order of the headers.
 
     A header is at fault if its hash is above the target that it states, or if that target is impossible. With
     `linked`, it is also at fault if it does not name the hash of the header before it. With `at`, the first
     block of the chain must be the right one, no target may be easier than the chain's limit, and linked
-    headers must state the target and have a time that the headers before them demand. The first headers are
-    not held to what earlier ones would decide that are not given: their target until the first whole
-    period has passed, and their time for 11 headers. Raises InvalidInputError for an array of another shape.
+    headers must state the target and have a time that the headers before them demand. Where earlier headers
+    that are not given would decide, nothing is checked: the target until the first whole period has passed,
+    and the time for 11 headers. Raises InvalidInputError for an array of another shape.
     """
     hashes = sha256d_headers(headers, backend=backend)
     found = list(_work_faults(headers, hashes))
@@ -56,19 +56,25 @@ def header_faults(
 
 
 def header_numbers(headers: Bytes, begin: int) -> npt.NDArray[np.int64]:
-    """Return the little-endian number of 4 bytes at `begin` of each header, int64[n]: time 68, bits 72."""
+    """Return the little-endian 4-byte number at byte `begin` of each header as int64[n].
+
+    The time is at byte 68, the target (bits) at byte 72.
+    """
     return np.ascontiguousarray(headers[:, begin : begin + 4]).view("<u4").reshape(-1).astype(np.int64)
 
 
 def split_headers(data: Bytes) -> Bytes:
-    """View bytes uint8[80 n] as headers uint8[n, 80]; raise InvalidInputError if the last is cut off."""
+    """Return bytes uint8[80 n] as headers uint8[n, 80] without a copy.
+
+    Raises InvalidInputError if the last header is cut off.
+    """
     if len(data) % HEADER_BYTES:
         raise InvalidInputError(f"a header has {HEADER_BYTES} bytes, and {len(data)} is no multiple of it")
     return data.reshape(-1, HEADER_BYTES)
 
 
 def _work_faults(headers: Bytes, hashes: Bytes) -> Iterator[HeaderFault]:
-    """Yield headers whose target is impossible, or whose hash is above it; each target is expanded once."""
+    """Yield a fault for each header whose target is impossible, or whose hash is above its target."""
     stated, which = np.unique(header_numbers(headers, 72), return_inverse=True)
     targets = np.zeros((len(stated), HASH_BYTES), np.uint8)
     impossible: dict[int, str] = {}
@@ -85,7 +91,10 @@ def _work_faults(headers: Bytes, hashes: Bytes) -> Iterator[HeaderFault]:
 
 
 def _is_greater(left: Bytes, right: Bytes) -> npt.NDArray[np.bool_]:
-    """Compare numbers uint8[n, 32], highest byte first, row by row."""
+    """Return for each row whether `left` is greater than `right`: bool[n].
+
+    Both are numbers uint8[n, 32], highest byte first.
+    """
     differs = left != right
     first = differs.argmax(axis=1)
     rows = np.arange(len(left))
@@ -99,7 +108,7 @@ def _link_faults(headers: Bytes, hashes: Bytes) -> Iterator[HeaderFault]:
 
 
 def _limit_faults(headers: Bytes, hashes: Bytes, at: Position) -> Iterator[HeaderFault]:
-    """Yield a first block that is not the chain's, and headers whose target is easier than the limit."""
+    """Yield a fault for a first block that is not the chain's, and for targets easier than the limit."""
     rules = at.rules
     if at.first_height == 0 and len(hashes):
         display = hashes[0].tobytes()[::-1].hex()

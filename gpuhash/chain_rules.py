@@ -82,7 +82,7 @@ CHAINS: Final = {
 
 
 def rules_of(chain: str) -> ChainRules:
-    """Return the rules of a chain by its name; the RPC of a node calls testnet `test`.
+    """Return the proof-of-work rules of a chain by its name; a node's RPC calls testnet `test`.
 
     Raises InvalidInputError for another name.
     """
@@ -93,7 +93,7 @@ def rules_of(chain: str) -> ChainRules:
 
 
 def bits_from_target(target: int) -> int:
-    """Write a target in the compact form of a header, which drops digits, as Bitcoin Core's `GetCompact`."""
+    """Return a target in a header's compact form, which drops digits, as Bitcoin Core's `GetCompact` does."""
     n_bytes = (target.bit_length() + 7) // 8
     mantissa = target >> 8 * (n_bytes - 3) if n_bytes > 3 else target << 8 * (3 - n_bytes)  # noqa: PLR2004 - a mantissa has 3 bytes
     if mantissa & 0x00800000:  # would read as a sign
@@ -102,16 +102,16 @@ def bits_from_target(target: int) -> int:
 
 
 def retargeted(rules: ChainRules, bits: int, took_s: int) -> int:
-    """Return the compact target after a period that took `took_s` seconds and stated `bits`."""
+    """Return the compact target after a retarget period that took `took_s` seconds and stated `bits`."""
     took_s = min(max(took_s, PERIOD_S // MOST_CHANGE), PERIOD_S * MOST_CHANGE)
     return bits_from_target(min(target_from_bits(bits) * took_s // PERIOD_S, rules.limit))
 
 
 def required_bits(rules: ChainRules, first_height: int, times: Numbers, bits: Numbers) -> Numbers:
-    """Return the compact target that each header must state; -1 where the headers before it are needed.
+    """Return the compact target that each header must state; -1 where earlier headers are needed.
 
     `times` int64[n] and `bits` int64[n] are those of consecutive headers from `first_height` on. Only the
-    headers before one decide what it must state, so a header after a wrong one may be told a wrong target.
+    headers before it decide what a header must state, so after a wrong header the result may be wrong too.
     """
     n = len(bits)
     heights = first_height + np.arange(n)
@@ -141,7 +141,10 @@ def required_bits(rules: ChainRules, first_height: int, times: Numbers, bits: Nu
 
 
 def _retargeted_or_unknown(rules: ChainRules, bits: int, took_s: int) -> int:
-    """Return what `retargeted` does; -1 after a header whose target is impossible, which is its own fault."""
+    """Return what `retargeted` returns.
+
+    -1 where `bits` are impossible, which is a fault of their own header.
+    """
     try:
         return retargeted(rules, bits, took_s)
     except InvalidInputError:
@@ -149,9 +152,10 @@ def _retargeted_or_unknown(rules: ChainRules, bits: int, took_s: int) -> int:
 
 
 def _last_hard_bits(rules: ChainRules, heights: Numbers, bits: Numbers) -> Numbers:
-    """Return, for each header, the target to go back to after it: the last that is not the easiest.
+    """Return, for each header, the compact target to use after a testnet block of the easiest target.
 
-    The first header of a period ends the search, whatever it states. -1 where it lies before the input.
+    It is the last target that is not the easiest. The first header of a period ends the search, whatever it
+    states. -1 where it lies before the input.
     """
     ends = (heights % PERIOD == 0) | (bits != rules.limit_bits)
     positions = np.maximum.accumulate(np.where(ends, np.arange(len(bits)), -1))
@@ -159,7 +163,7 @@ def _last_hard_bits(rules: ChainRules, heights: Numbers, bits: Numbers) -> Numbe
 
 
 def median_times_past(times: Numbers) -> Numbers:
-    """Return the median time of the 11 headers before each header int64[n]; -1 for the first 11."""
+    """Return the median time of the 11 headers before each header, int64[n]; -1 for the first 11."""
     past = np.full(len(times), -1, np.int64)
     if len(times) > MEDIAN_HEADERS:
         windows = np.lib.stride_tricks.sliding_window_view(times[:-1], MEDIAN_HEADERS)

@@ -26,7 +26,7 @@ SEARCHED_NONCES = 20 * SHORTEST_BATCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The result of one comparison with the reference."""
+    """Holds the result of one comparison of a backend with the reference; `fault` is empty if they agree."""
 
     name: str
     fault: str = ""  # what differed; empty when all was equal
@@ -83,7 +83,7 @@ def random_messages(count: int, seed: int) -> tuple[Bytes, Offsets]:
 
 
 def compare(backend: Backend, which: Algorithm, messages: Messages) -> None:
-    """Hash messages with a backend; raise WrongHashError if any digest differs from the reference's."""
+    """Hash messages with a backend; raise WrongHashError if a digest differs from the reference's."""
     batch = pack(messages)
     expected = REFERENCE.hash_batch(which, replace(batch, flat=to_host(batch.flat)))
     equal = (to_host(backend.hash_batch(which, batch)) == expected).all(axis=1)
@@ -94,7 +94,7 @@ def compare(backend: Backend, which: Algorithm, messages: Messages) -> None:
 
 
 def compare_search(backend: Backend, seed: int) -> None:
-    """Search a random header; raise WrongHashError if a backend returns other nonces than the reference."""
+    """Search nonces of a random header; raise WrongHashError if a backend finds others than the reference."""
     header = np.random.default_rng(seed).bytes(80)
     target = (1 << 248) - 1
     # The range crosses a nonce at which the highest byte changes.

@@ -6,7 +6,7 @@ from typer.core import TyperGroup, TyperOption
 
 
 class CommandGroup(TyperGroup):
-    """Holds the commands of a program. Typer alone would print `<bool>` beside each flag."""
+    """Holds the commands of a program; its help shows no type beside a flag, unlike Typer's own."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options of the group itself, with `--help`."""

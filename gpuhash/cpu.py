@@ -44,7 +44,10 @@ NO_ORDER: Messages = np.empty(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a batch is divided: which messages share a group, and which groups make one task of a thread."""
+    """Says how a batch is divided: which messages share a group, and which groups make one task of a thread.
+
+    Messages in `alone` are hashed one by one.
+    """
 
     order: Messages  # int64[groups, lanes], -1 for an idle lane; empty: in the order of the batch
     alone: Messages  # messages that hashlib hashes, one at a time
@@ -52,7 +55,7 @@ class Plan:
 
 
 class CpuBackend:
-    """Hash batches and search headers on several threads of the CPU.
+    """Hashes batches and searches headers on several threads of the CPU.
 
     The number of threads is `thread_count`; if that is None it is $GPUHASH_THREADS, or else one per usable
     CPU.
@@ -87,7 +90,7 @@ class CpuBackend:
         return tasks
 
     def _plan(self, batch: Batch, lanes: int, block_bytes: int, least_padding: int) -> "Plan":
-        """Divide a batch into groups of one message per lane, and the groups into ranges for one task each.
+        """Divide a batch into groups of one message per vector lane, and groups into tasks; return the plan.
 
         `least_padding` is the smallest number of bytes that padding adds to a message.
         """
@@ -104,7 +107,7 @@ class CpuBackend:
         return Plan(order=NO_ORDER, alone=alone, ranges=ranges)
 
     def _plan_mixed(self, limits: Messages, lanes: int, block_bytes: int, least_padding: int) -> "Plan":
-        """Group messages of different lengths so that the lanes of a group end together; return the plan.
+        """Group messages of different lengths so that all lanes of a group end together; return the plan.
 
         A group whose lanes would be busy for less than BUSY_RATIO of the time is left to hashlib.
         """
@@ -131,7 +134,7 @@ class CpuBackend:
         return min(max(share_of_thread, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES)
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return, rising, the nonces in [start, start + count) whose hash may be at most target."""
+        """Return, rising, the nonces in [start, start + count) whose header hash may be at most `target`."""
         job = sha256.prepare(header, target)
         found: list[int] = []
         end = start + count
@@ -144,7 +147,7 @@ class CpuBackend:
 
 
 def _cut(costs: Messages, chunk_bytes: int) -> list[tuple[int, int]]:
-    """Cut groups into ranges that cost about chunk_bytes each; return the ranges, the dearest groups first.
+    """Return ranges of groups that cost about `chunk_bytes` each, those with the dearest groups first.
 
     `costs` are running totals: the cost of each group plus that of all groups before it. The groups are
     sorted by cost, so the last ones are the dearest.

@@ -38,7 +38,7 @@ DIGEST_WORDS = 4
 
 @intrinsic
 def _load_words(_typing: Any, words: Any, starts: Any, lengths: Any, offset: Any, limit: Any) -> Any:
-    """Emit code that transposes up to 64 bytes of each message into words, u64[8][LANES].
+    """Emit code that transposes up to 64 bytes of one message per lane into words, u64[8][LANES].
 
     `lanes.load_words` describes the operands.
     """
@@ -116,11 +116,11 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
     digests: int,
     count: int,
 ) -> Any:
-    """Hash the groups first_group to last_group - 1 and write their digests into digests, uint8[n, 32].
+    """Hash the groups first_group to last_group - 1 with Keccak and write the digests, uint8[n, 32].
 
     `domain` is the padding byte of Keccak or SHA-3. All other arguments are those of
-    `cpu_sha256.hash_groups`. flat and digests are addresses, so that one compiled loop serves arrays of every
-    kind.
+    `cpu_sha256.hash_groups`. `flat` and `digests` are addresses, so that one compiled loop serves arrays of
+    every kind.
     """
     state = np.empty((STATE_WORDS, LANES), np.uint64)
     words = np.empty((BLOCK_ROWS * ROW_WORDS, LANES), np.uint64)
@@ -154,9 +154,9 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
 def hash_equal_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by position
     flat: int, length: Any, padding: Any, first_group: Any, last_group: Any, digests: int
 ) -> Any:
-    """Hash full groups of messages that all have one length below RATE_BYTES.
+    """Hash full groups of messages that all have one length below RATE_BYTES, and write their digests.
 
-    `padding` is what `block_padding` returns for this length. flat and digests are addresses: of the
+    `padding` is what `block_padding` returns for this length. `flat` and `digests` are addresses: of the
     messages, which lie back to back, and of the digests, uint8[n, 32].
     """
     padding_address = padding.ctypes.data
@@ -175,7 +175,7 @@ def block_padding(length: int, domain: int) -> np.ndarray[tuple[int], np.dtype[n
 
 @njit(nogil=True)
 def _pad(words: Any, lane_table: Any, offset: Any, domain: Any) -> Any:
-    """Pad the block that begins at offset, in those lanes whose message ends in this block."""
+    """Add the padding of Keccak to the block at byte `offset`, in lanes whose message ends in this block."""
     for lane in range(LANES):
         left = lane_table[LENGTHS, lane] - offset
         if 0 <= left < RATE_BYTES:
@@ -184,7 +184,7 @@ def _pad(words: Any, lane_table: Any, offset: Any, domain: Any) -> Any:
 
 
 def permute(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
-    """Emit the permutation Keccak-f[1600] of the words a; return the first `wanted` words.
+    """Emit code for the permutation Keccak-f[1600] of the words `a`; return the first `wanted` words.
 
     Word x + 5y is lane (x, y) of FIPS 202.
     """
@@ -194,7 +194,7 @@ def permute(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
 
 
 def _round(lanes: Lanes, a: list[Any], constant: int, wanted: int) -> list[Any]:
-    """Emit one round of the permutation; return the first `wanted` words (all 25, or at most 4)."""
+    """Emit code for one round of Keccak-f[1600]; return the first `wanted` words (all 25, or at most 4)."""
     parity = [lanes.xor3(lanes.xor3(a[x], a[x + 5], a[x + 10]), a[x + 15], a[x + 20]) for x in range(5)]
     turned = [lanes.rotate_left(parity[x], 1) for x in range(5)]
     b: list[Any] = [None] * STATE_WORDS

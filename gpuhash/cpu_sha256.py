@@ -27,13 +27,16 @@ CONSTANT_ROUNDS = 4  # the first rounds may work on constants, which LLVM adds u
 
 
 class Rounds:
-    """Emit the rounds of SHA-256 as vector instructions; states and words are lists of lane vectors."""
+    """Emits the rounds of SHA-256 as vector instructions; states and words are lists of lane vectors."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
 
     def run(self, state: list[Any], words: list[Any], first: int = 0, last: int = ROUNDS) -> list[Any]:
-        """Emit rounds first to last - 1 and return the new state; words are 16 or more of the schedule."""
+        """Emit rounds first to last - 1 and return the new state.
+
+        `words` are 16 or more of the message schedule.
+        """
         lanes = self.lanes
         a, b, c, d, e, f, g, h = state
         w = list(words)
@@ -59,7 +62,7 @@ class Rounds:
         return [self.lanes.add(x, y) for x, y in zip(state, self.run(state, words), strict=True)]
 
     def digest_words(self, state: list[Any]) -> list[Any]:
-        """Return the 16 words of the only block of a message that is itself a digest."""
+        """Return the 16 words of the padded block whose message is the digest `state`."""
         constant = self.lanes.constant
         return [*state, constant(PAD_WORD), *[constant(0)] * 6, constant(DIGEST_BITS)]
 
@@ -86,10 +89,10 @@ class Rounds:
 
 
 def search_top(lanes: Lanes, midstate: list[Any], early: list[Any], tail: list[Any], nonces: Any) -> Any:
-    """Emit the double hash of one header per lane; return the word that holds the top 32 bits of the hash.
+    """Emit the double hash of one header per lane; return the vector with the top 32 bits of each hash.
 
-    midstate, early and tail are those of HeaderJob, as lane vectors; nonces is a vector with one nonce per
-    lane.
+    `midstate`, `early` and `tail` are those of HeaderJob, as lane vectors; `nonces` is a vector with one
+    nonce per lane.
     """
     rounds = Rounds(lanes)
     zeros = [lanes.constant(0)] * 10
@@ -102,7 +105,7 @@ def search_top(lanes: Lanes, midstate: list[Any], early: list[Any], tail: list[A
 
 @intrinsic
 def _load_words(_typing: Any, words: Any, starts: Any, lengths: Any, offset: Any) -> Any:
-    """Emit code that transposes 64 bytes of each message into words, u32[16][LANES].
+    """Emit code that transposes 64 bytes of one message per lane into words, u32[16][LANES].
 
     `lanes.load_words` describes the operands.
     """
@@ -195,12 +198,12 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
     digests: int,
     count: int,
 ) -> Any:
-    """Hash the groups first_group to last_group - 1 and write their digests into digests, uint8[n, 32].
+    """Hash the groups first_group to last_group - 1 with SHA-256 and write the digests, uint8[n, 32].
 
-    flat and digests are addresses, so that one compiled loop serves arrays of every kind. Message i is
-    flat[offsets[i]:offsets[i + 1]], or flat[i * length:(i + 1) * length] when length >= 0. order,
+    `flat` and `digests` are addresses, so that one compiled loop serves arrays of every kind. Message i is
+    flat[offsets[i]:offsets[i + 1]], or flat[i * length:(i + 1) * length] when length >= 0. `order`,
     int64[groups, LANES], holds the message numbers of each group, -1 for an idle lane; an empty order means
-    0, 1, 2, ... With `twice` the digests are SHA-256d. count is the number of messages.
+    0, 1, 2, ... With `twice` the digests are SHA-256d. `count` is the number of messages.
     """
     state = np.empty((8, LANES), np.uint32)
     words = np.empty((2, 16, LANES), np.uint32)  # a block, and the next one, which is loaded meanwhile
@@ -238,7 +241,7 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
 
 @njit(nogil=True)
 def _pad(words: Any, slot: Any, lane_table: Any, offset: Any) -> Any:
-    """Pad the block that begins at offset.
+    """Add the padding of SHA-256 to the block that begins at byte `offset` of each message.
 
     A message is followed by one bit, and its last block ends with its length in bits.
     """
@@ -255,9 +258,9 @@ def _pad(words: Any, slot: Any, lane_table: Any, offset: Any) -> Any:
 def search_nonces(  # noqa: PLR0917 - a compiled loop takes what it needs by position
     midstate: Any, early: Any, tail: Any, target_top: Any, first: Any, last: Any, found: Any
 ) -> Any:
-    """Write the nonces first to last - 1 whose hash may meet the target into found, uint32; return how many.
+    """Write the nonces first to last - 1 whose hash may meet the target into `found`; return how many.
 
-    The other arguments are those of HeaderJob, as tuples of u32.
+    `found` is uint32. The other arguments are those of HeaderJob, as tuples of u32.
     """
     count = 0
     for nonce in range(first, last, LANES):

@@ -31,7 +31,7 @@ SHA256_BLOCK_BYTES = 64
 
 
 class CudaBackend:
-    """Hash batches and search headers on several GPUs; without `devices`, on all that CuPy sees."""
+    """Hashes batches and searches headers on several GPUs; without `devices`, on all that CuPy sees."""
 
     name = "cuda"
 
@@ -49,7 +49,7 @@ class CudaBackend:
         return digests
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return, rising, the nonces in [start, start + count) whose hash may be at most target."""
+        """Return, rising, the nonces in [start, start + count) whose header hash may be at most `target`."""
         found: list[int] = []
         part = -(-count // len(self.devices))
         tasks = []
@@ -82,9 +82,9 @@ class CudaBackend:
 
 
 class Streamer:
-    """Hash chunks of a batch on one device, two at a time, and write the digests into `digests`.
+    """Hashes chunks of a batch on one GPU, two at a time, and writes the digests into `digests`.
 
-    `chunks` is a queue of message ranges that all devices share.
+    `chunks` is a queue of message ranges that all GPUs share.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Streamer:
 
 
 class Slot:
-    """A CUDA stream and the buffers of the one chunk that the stream works on."""
+    """Holds a CUDA stream and the buffers of the one chunk of messages that the stream works on."""
 
     def __init__(self, owner: Streamer) -> None:
         self.owner = owner
@@ -177,7 +177,7 @@ class Slot:
         self.pending = (first, last, result)
 
     def finish(self) -> None:
-        """Wait until the current chunk is done, and copy its digests into the result."""
+        """Wait until the current chunk is hashed, and copy its digests into the result."""
         self.stream.synchronize()
         if self.pending is not None:
             first, last, result = self.pending
@@ -208,7 +208,7 @@ class Slot:
 
 
 class _Search:
-    """Search the nonces first to last - 1 of a header on one device.
+    """Searches the nonces first to last - 1 of a header on one GPU.
 
     If a range gives more candidates than the buffer holds, both halves of the range are searched again.
     """
@@ -279,7 +279,7 @@ def _byte_range(batch: Batch, first: int, last: int) -> tuple[int, int]:
 
 
 def _cut(batch: Batch, chunk_bytes: int) -> list[tuple[int, int]]:
-    """Cut a batch into ranges of messages that take about chunk_bytes each, digests included."""
+    """Return ranges of messages of a batch that take about `chunk_bytes` each, digests included."""
     cost = batch.size_bytes + batch.count * DIGEST_BYTES
     chunks = max(-(-cost // chunk_bytes), 1)
     if batch.limits is None:

@@ -48,7 +48,7 @@ def device(number: int) -> "CudaDevice":
 
 
 class CudaDevice:
-    """A device and the kernels that were compiled for it.
+    """Is a CUDA device and the kernels that were compiled for it.
 
     `variants` names the kernel variant of a module; a module that is not in it gets the chosen variant.
     """
@@ -62,32 +62,32 @@ class CudaDevice:
 
     @cached_property
     def properties(self) -> dict[str, Any]:
-        """Properties of the device as the CUDA runtime returns them, by name."""
+        """The properties of the device as the CUDA runtime returns them, by name."""
         return dict(self.cupy.cuda.runtime.getDeviceProperties(self.number))
 
     @property
     def name(self) -> str:
-        """Product name of the device."""
+        """The product name of the device."""
         return bytes(self.properties["name"]).split(b"\0")[0].decode()
 
     @property
     def sm_count(self) -> int:
-        """Number of streaming multiprocessors."""
+        """The number of streaming multiprocessors of the device."""
         return int(self.properties["multiProcessorCount"])
 
     @property
     def clock_mhz(self) -> float:
-        """Highest clock of the multiprocessors, in MHz."""
+        """The highest clock of the device's multiprocessors, in MHz."""
         return float(self.cupy.cuda.Device(self.number).attributes["ClockRate"]) / 1e3
 
     @property
     def pci_bus_id(self) -> str:
-        """PCI address of the device, by which NVML finds it too; NVML may number devices in another order."""
+        """The PCI address of the device, by which NVML finds it too; NVML may number devices otherwise."""
         return str(self.cupy.cuda.Device(self.number).pci_bus_id)
 
     @cached_property
     def capability(self) -> str:
-        """Compute capability without the point, such as "90" for 9.0; on AMD a name such as "gfx90a"."""
+        """The compute capability without the point, such as "90" for 9.0; on AMD a name such as "gfx90a"."""
         if self.cupy.cuda.runtime.is_hip:
             return bytes(self.properties.get("gcnArchName", b"amd")).split(b"\0")[0].decode()
         return str(self.cupy.cuda.Device(self.number).compute_capability)

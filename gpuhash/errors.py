@@ -12,24 +12,27 @@ The command line prints these errors without a traceback.
 
 
 class GpuhashError(Exception):
-    """Base class of every exception that gpuhash raises on purpose."""
+    """Is the base class of every exception that gpuhash raises on purpose."""
 
 
 class InvalidInputError(GpuhashError, ValueError):
-    """An argument cannot be hashed as asked; the message says what was seen and what is accepted."""
+    """Means that an argument cannot be hashed as asked.
+
+    The message says what was seen and what is accepted.
+    """
 
 
 class UnknownAlgorithmError(GpuhashError, ValueError):
-    """There is no algorithm or backend of this name; the message lists those that exist."""
+    """Means that there is no algorithm or backend of this name; the message lists those that exist."""
 
 
 class BackendUnavailableError(GpuhashError, RuntimeError):
-    """The requested backend cannot run on this machine; the message says what is missing."""
+    """Means that the requested backend cannot run on this machine; the message says what is missing."""
 
 
 class WrongHashError(GpuhashError, RuntimeError):
-    """A backend returned another digest than the reference. Its results must not be used."""
+    """Means that a backend returned another digest than the reference. Its results must not be used."""
 
 
 class MeasurementRefusedError(GpuhashError, RuntimeError):
-    """A measurement was not started because it lacks a privilege or the user's consent."""
+    """Means that a measurement was not started because it lacks a privilege or the user's consent."""

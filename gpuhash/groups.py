@@ -61,10 +61,10 @@ def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by posi
     count: int,
     discard: int,
 ) -> Any:
-    """Write into lane_table which message each lane of a group hashes; return the greatest message length.
+    """Write into `lane_table` which message each SIMD lane of a group hashes; return the longest length.
 
-    flat, digests and discard are addresses. discard is that of 32 bytes to which lanes
-    without a message write. The other arguments are those of `cpu_sha256.hash_groups`.
+    `flat`, `digests` and `discard` are addresses. `discard` is that of 32 bytes to which lanes without a
+    message write. The other arguments are those of `cpu_sha256.hash_groups`.
     """
     lane_count = lane_table.shape[1]
     longest = 0
@@ -86,7 +86,7 @@ def assign_lanes(  # noqa: PLR0917 - a compiled loop takes what it needs by posi
 
 @njit(nogil=True)
 def shortest_length(lane_table: Any) -> Any:
-    """Return the smallest message length of any lane; it is below 0 when a lane is idle."""
+    """Return the smallest message length in bytes of any SIMD lane; it is below 0 when a lane is idle."""
     shortest = lane_table[LENGTHS, 0]
     for lane in range(1, lane_table.shape[1]):
         shortest = min(shortest, lane_table[LENGTHS, lane])
@@ -95,7 +95,7 @@ def shortest_length(lane_table: Any) -> Any:
 
 @njit(nogil=True)
 def some_end_before(lane_table: Any, limit: Any) -> Any:
-    """Return whether any lane that still has to write its digest has a message shorter than limit."""
+    """Return whether a SIMD lane whose digest is not yet written has a message shorter than `limit` bytes."""
     found = False
     for lane in range(lane_table.shape[1]):
         found |= IDLE < lane_table[LENGTHS, lane] < limit
@@ -104,7 +104,7 @@ def some_end_before(lane_table: Any, limit: Any) -> Any:
 
 @njit(nogil=True)
 def retire_lanes(lane_table: Any, limit: Any, discard: int) -> Any:
-    """Make every lane idle whose message is shorter than limit: its digest has been written."""
+    """Make each SIMD lane idle whose message is shorter than `limit` bytes: its digest has been written."""
     for lane in range(lane_table.shape[1]):
         if lane_table[LENGTHS, lane] < limit:
             lane_table[LENGTHS, lane] = IDLE

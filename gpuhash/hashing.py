@@ -18,7 +18,11 @@ HEADER_BYTES = 80
 
 
 def hash_batch(name: str, messages: Messages, *, backend: str = "auto") -> Bytes:
-    """Hash every message with the algorithm called name: sha256d, sha256, keccak256 or sha3-256."""
+    """Return the digest of every message, uint8[n, 32], by the algorithm called `name`.
+
+    The names are sha256d, sha256, keccak256 and sha3-256. The digests lie in the memory that holds the
+    messages.
+    """
     which, batch = algorithm(name), pack(messages)
     chosen = choose(backend, batch)
     if chosen.name == "cuda" or not is_device_array(batch.flat):
@@ -49,7 +53,7 @@ def sha3_256_batch(messages: Messages, *, backend: str = "auto") -> Bytes:
 
 
 def sha256d_headers(headers: Bytes, *, backend: str = "auto") -> Bytes:
-    """Return the block hashes of headers uint8[n, 80], uint8[n, 32] in internal byte order."""
+    """Return the block hashes of headers uint8[n, 80] as uint8[n, 32], in internal byte order."""
     return sha256d_batch(rows(headers, HEADER_BYTES, "headers"), backend=backend)
 
 

@@ -12,7 +12,10 @@ ROUNDS = 24
 
 
 def _rotations() -> tuple[int, ...]:
-    """Return the rotation of each word in the step rho, indexed x + 5y (FIPS 202, algorithm 2)."""
+    """Return the number of bits by which the step rho of Keccak rotates each word, indexed x + 5y.
+
+    Source: FIPS 202, algorithm 2.
+    """
     offsets = [0] * 25
     x, y = 1, 0
     for t in range(ROUNDS):
@@ -22,7 +25,7 @@ def _rotations() -> tuple[int, ...]:
 
 
 def _round_constants() -> tuple[int, ...]:
-    """Return the constants of the step iota (FIPS 202, algorithms 5 and 6).
+    """Return the 24 constants of the step iota of Keccak (FIPS 202, algorithms 5 and 6).
 
     A shift register gives the bits: its j-th output of a round is bit 2^j - 1 of that round's constant.
     """
@@ -61,7 +64,7 @@ def permute(state: list[int]) -> list[int]:
 
 
 def sponge(message: bytes | memoryview, domain: int) -> bytes:
-    """Return the 32-byte digest of a message; domain is KECCAK_DOMAIN or SHA3_DOMAIN."""
+    """Return the 32-byte Keccak digest of a message; `domain` is KECCAK_DOMAIN or SHA3_DOMAIN."""
     padded = bytearray(message) + bytes(RATE_BYTES - len(message) % RATE_BYTES)
     padded[len(message)] ^= domain
     padded[-1] ^= 0x80

@@ -47,7 +47,7 @@ MODULE_SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCall:
-    """One launch of a kernel: which kernel, its arguments, and how many items it works on."""
+    """Describes one launch of a GPU kernel: which kernel, its arguments, and how many items it works on."""
 
     module: str  # sha256 or keccak
     kernel: str
@@ -58,7 +58,7 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Device addresses of the arrays of a batch; 0 for an array that it does not have."""
+    """Holds the device addresses of the arrays of a batch; 0 for an array that the batch does not have."""
 
     flat: int
     count: int
@@ -68,7 +68,7 @@ class Layout:
 
 
 def source(module: str) -> str:
-    """Return the C++ source of a module as one text, its include files pasted in."""
+    """Return the C++ source of a module of kernels as one text, its include files pasted in."""
     folder = resources.files("gpuhash") / "kernels"
     return "\n".join((folder / name).read_text() for name in MODULE_SOURCES[module])
 
@@ -84,7 +84,7 @@ def opaque() -> Struct:
 
 
 def hash_call(which: Algorithm, layout: Layout, digests: int) -> KernelCall:
-    """Return the launch that hashes a batch; digests is the device address of uint8[count, 32]."""
+    """Return the kernel launch that hashes a batch; `digests` is the device address of uint8[count, 32]."""
     sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
     module = "sha256" if sha2 else "keccak"
     domain = np.uint32(KECCAK_DOMAIN if which is Algorithm.KECCAK256 else SHA3_DOMAIN)
@@ -109,9 +109,9 @@ def hash_call(which: Algorithm, layout: Layout, digests: int) -> KernelCall:
 def search_calls(
     header: bytes, target: int, start: int, count: int, *, found: int, capacity: int
 ) -> list[KernelCall]:
-    """Return the launches that together search the nonces in [start, start + count) of a header.
+    """Return the kernel launches that together search the nonces in [start, start + count) of a header.
 
-    found is the device address of uint32[1 + capacity]: a counter, which the caller has set to 0, and the
+    `found` is the device address of uint32[1 + capacity]: a counter, which the caller has set to 0, and the
     candidates. Each launch searches a rectangle of nonces: a range of the low 24 bits times a range of the
     high 8.
     """
@@ -150,7 +150,7 @@ def search_job(header: bytes, target: int) -> Struct:
 
 
 def _rectangles(start: int, end: int) -> list[tuple[int, int, int, int]]:
-    """Cut the nonces [start, end) into rectangles (first low, lows, first high, highs).
+    """Return the nonces [start, end) cut into rectangles (first low, lows, first high, highs).
 
     Low is the lower 24 bits of a nonce, high the upper 8. As many nonces as possible lie in one rectangle
     with all 2^24 low values.

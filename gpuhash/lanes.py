@@ -40,7 +40,10 @@ XOR3, CHOOSE, MAJORITY, AND_NOT_XOR = 0x96, 0xCA, 0xE8, 0xD2
 
 
 class Lanes:
-    """Emit vector instructions for words of `bits` bits; each value is an LLVM vector, one word per lane."""
+    """Emits vector instructions for words of `bits` bits; each value is an LLVM vector, one word per lane.
+
+    The methods add instructions to the code that is being built, and return the vector of the result.
+    """
 
     def __init__(self, builder: ir.IRBuilder, bits: int) -> None:
         self.builder = builder
@@ -58,7 +61,7 @@ class Lanes:
         return ir.Constant(self.vector, list(range(self.count)))
 
     def splat(self, scalar: Any) -> Any:
-        """Copy a scalar into every lane."""
+        """Emit code that copies a scalar into every lane; return the vector."""
         empty = ir.Constant(self.vector, ir.Undefined)
         first = self.builder.insert_element(empty, scalar, ir.Constant(ir.IntType(32), 0))
         return self.builder.shuffle_vector(first, empty, _indices([0] * self.count))
@@ -72,7 +75,10 @@ class Lanes:
         self.builder.store(value, self._pointer(address, index), align=1)
 
     def add(self, *terms: Any) -> Any:
-        """Return the sum of the terms, added from left to right, modulo the word size."""
+        """Emit code for the sum of the terms, added from left to right, modulo the word size.
+
+        Return the sum.
+        """
         total = terms[0]
         for term in terms[1:]:
             total = self.builder.add(total, term)
@@ -89,58 +95,67 @@ class Lanes:
         return self.builder.call(ir.InlineAsm(kind, "", "=v,0"), [total])
 
     def xor(self, a: Any, b: Any) -> Any:
-        """Return a ^ b."""
+        """Emit code for a ^ b; return the vector."""
         return self.builder.xor(a, b)
 
     def xor3(self, a: Any, b: Any, c: Any) -> Any:
-        """Return a ^ b ^ c."""
+        """Emit code for a ^ b ^ c; return the vector."""
         return self._ternary(XOR3, a, b, c) if AVX512 else self.xor(self.xor(a, b), c)
 
     def choose(self, a: Any, b: Any, c: Any) -> Any:
-        """Return b where a has ones and c where it has zeros."""
+        """Emit code that takes bits of b where a has ones and of c where it has zeros; return the vector."""
         if AVX512:
             return self._ternary(CHOOSE, a, b, c)
         return self.xor(c, self.builder.and_(a, self.xor(b, c)))
 
     def majority(self, a: Any, b: Any, c: Any) -> Any:
-        """Return a vector of the bits that are set in at least two of a, b and c."""
+        """Emit code for the bits that are set in at least two of a, b and c; return the vector."""
         if AVX512:
             return self._ternary(MAJORITY, a, b, c)
         return self.xor(self.builder.and_(a, b), self.builder.and_(c, self.xor(a, b)))
 
     def and_not_xor(self, a: Any, b: Any, c: Any) -> Any:
-        """Return a ^ (~b & c)."""
+        """Emit code for a ^ (~b & c); return the vector."""
         if AVX512:
             return self._ternary(AND_NOT_XOR, a, b, c)
         return self.xor(a, self.builder.and_(self.builder.not_(b), c))
 
     def rotate_left(self, x: Any, n_bits: int) -> Any:
-        """Rotate every lane to the left by this many bits."""
+        """Emit code that rotates every lane to the left by `n_bits` bits; return the vector."""
         if n_bits == 0:
             return x
         return self.rotate_left_by(x, self.constant(n_bits))
 
     def rotate_left_by(self, x: Any, n_bits: Any) -> Any:
-        """Rotate every lane to the left by the number of bits in the same lane of a vector."""
+        """Emit code that rotates every lane to the left by the number in that lane of `n_bits`, a vector.
+
+        Returns the vector.
+        """
         return self._call("llvm.fshl", x, x, n_bits)
 
     def rotate_right(self, x: Any, n_bits: int) -> Any:
-        """Rotate every lane to the right by this many bits."""
+        """Emit code that rotates every lane to the right by `n_bits` bits; return the vector."""
         return self.rotate_left(x, self.bits - n_bits)
 
     def shift_right(self, x: Any, n_bits: int) -> Any:
-        """Shift every lane to the right by this many bits, and fill with zeros."""
+        """Emit code that shifts every lane to the right by `n_bits` bits, filled with zeros.
+
+        Return the vector.
+        """
         return self.builder.lshr(x, self.constant(n_bits))
 
     def byte_swap(self, x: Any) -> Any:
-        """Reverse the bytes of every lane; x may be any vector of words."""
+        """Emit code that reverses the bytes of every lane.
+
+        Return the vector. x may be any vector of words.
+        """
         return self._call("llvm.bswap", x)
 
     def transpose(self, vectors: Sequence[Any], stages: int) -> list[Any]:
-        """Interleave the first half of the vectors with the second half, `stages` times.
+        """Emit code that interleaves the first half of the vectors with the second, `stages` times.
 
         Seen as one long sequence, each stage moves the highest bit of every index to the lowest place:
-        log2(rows) stages turn rows of words into words of rows.
+        log2(rows) stages turn rows of words into words of rows. Returns the vectors.
         """
         width = vectors[0].type.count
         low = _indices([i // 2 + (i % 2) * width for i in range(width)])
@@ -156,7 +171,10 @@ class Lanes:
         return current
 
     def slice(self, vector: Any, first: int, count: int) -> Any:
-        """Return `count` neighbouring elements of a vector, from element `first` on, as a shorter vector."""
+        """Emit code for `count` neighbouring elements of a vector, from `first` on.
+
+        Return the shorter vector.
+        """
         if count == vector.type.count:
             return vector
         undefined = ir.Constant(vector.type, ir.Undefined)
@@ -207,14 +225,14 @@ def load_words(  # noqa: PLR0917 - the five operands of one instruction sequence
 
 
 def load_row(lanes: Lanes, address: Any, size: Any) -> Any:
-    """Emit a load of size bytes (0 to 64), filled up with zeros to 64; return them as one vector of words."""
+    """Emit a load of `size` bytes (0 to 64), filled up with zeros to 64; return one vector of words."""
     load = _load_masked if AVX512 else _load_copied
     row_type = ir.VectorType(lanes.word, ROW_BYTES * 8 // lanes.bits)
     return lanes.builder.bitcast(load(lanes.builder, address, size), row_type)
 
 
 def transpose_rows(lanes: Lanes, rows: list[Any]) -> list[Any]:
-    """Turn one row of words per lane into one lane vector per word."""
+    """Emit code that turns one row of words per lane into one lane vector per word; return the vectors."""
     vectors = lanes.transpose(rows, lanes.count.bit_length() - 1)
     row_words = rows[0].type.count
     per_vector = row_words // lanes.count
@@ -242,13 +260,16 @@ def store_digests(lanes: Lanes, words: list[Any], targets: Any) -> None:
 
 
 def load_int64(builder: ir.IRBuilder, address: Any, index: int) -> Any:
-    """Emit a load of the index-th int64 after an integer address."""
+    """Emit a load of the index-th int64 after an integer address; return the value."""
     element = builder.add(address, INT64(8 * index))
     return builder.load(builder.inttoptr(element, INT64.as_pointer()))
 
 
 def clamp(builder: ir.IRBuilder, value: Any, most: Any) -> Any:
-    """Emit code that limits value to 0 .. most, and most to the 64 bytes of one row."""
+    """Emit code that limits `value` to 0 .. `most`, and `most` to the 64 bytes of one row.
+
+    Return the value.
+    """
     zero, row = INT64(0), INT64(ROW_BYTES)
     most = builder.select(builder.icmp_signed("<", most, row), most, row)
     value = builder.select(builder.icmp_signed("<", value, most), value, most)
@@ -256,7 +277,10 @@ def clamp(builder: ir.IRBuilder, value: Any, most: Any) -> Any:
 
 
 def _load_masked(builder: ir.IRBuilder, address: Any, size: Any) -> Any:
-    """Emit a load under a mask: one AVX-512 instruction that does not touch the masked bytes."""
+    """Emit a load of `size` bytes under a mask: one AVX-512 instruction that does not touch the other bytes.
+
+    Returns the 64 bytes as a vector.
+    """
     row = ir.VectorType(BYTE, ROW_BYTES)
     bits = ir.VectorType(ir.IntType(1), ROW_BYTES)
     # Shifting by the whole width is undefined, so a lane without bytes is a case of its own.
@@ -273,7 +297,10 @@ def _load_masked(builder: ir.IRBuilder, address: Any, size: Any) -> Any:
 
 
 def _load_copied(builder: ir.IRBuilder, address: Any, size: Any) -> Any:
-    """Emit a direct load for a whole row, and a load from a zeroed copy for a shorter one."""
+    """Emit a direct load for a whole row of 64 bytes, and for fewer bytes a load from a zeroed copy.
+
+    Returns the 64 bytes as a vector.
+    """
     row = ir.VectorType(BYTE, ROW_BYTES)
     buffer = cgutils.alloca_once(builder, row)
     whole = builder.icmp_signed("==", size, INT64(ROW_BYTES))

@@ -21,16 +21,17 @@ Counts = npt.NDArray[np.int64]
 
 
 class MerkleResult(NamedTuple):
-    """A merkle root, and whether its leaves could be a forged repetition (CVE-2012-2459)."""
+    """Holds a merkle root, and whether its leaves could be a forged repetition (CVE-2012-2459)."""
 
     root: bytes  # 32 bytes, internal order
     mutated: bool  # a pair has two equal children
 
 
 def merkle_root(leaves: Bytes, *, backend: str = "auto") -> MerkleResult:
-    """Return the merkle root of leaves uint8[n, 32] in internal byte order; a single leaf is its own root.
+    """Return the merkle root of leaves uint8[n, 32] in internal byte order, and whether it is mutated.
 
-    Raises InvalidInputError if there are no leaves: no block has an empty tree.
+    A single leaf is its own root. Raises InvalidInputError if there are no leaves: no block has an empty
+    tree.
     """
     nodes = rows(leaves, DIGEST_BYTES, "leaves")
     if len(nodes) == 0:
@@ -44,9 +45,10 @@ def merkle_roots(
 ) -> tuple[Bytes, npt.NDArray[np.bool_]]:
     """Return the roots of t trees, hashed together, and which trees are mutated: (uint8[t, 32], bool[t]).
 
-    The leaves of tree i are leaves[offsets[i]:offsets[i + 1]]; offsets are t + 1 rising positions from 0 to
-    the number of leaves. The roots are in the memory that holds the leaves, the flags always in host memory.
-    Raises InvalidInputError for other offsets and for a tree without leaves.
+    Mutated means that the leaves could be a forged repetition (CVE-2012-2459). The leaves of tree i are
+    leaves[offsets[i]:offsets[i + 1]]; offsets are t + 1 rising positions from 0 to the number of leaves. The
+    roots are in the memory that holds the leaves, the flags always in host memory. Raises InvalidInputError
+    for other offsets and for a tree without leaves.
     """
     nodes = rows(leaves, DIGEST_BYTES, "leaves")
     library = array_module(nodes)
@@ -75,7 +77,7 @@ def merkle_roots(
 
 
 def _pairs(nodes: Bytes, counts: Counts) -> Bytes:
-    """Put the two children of each node into one row, uint8[pairs, 64]; an odd tree's last node is repeated.
+    """Return the two children of each node as one row, uint8[pairs, 64]; an odd tree's last node is repeated.
 
     `counts` is the number of nodes of each tree.
     """

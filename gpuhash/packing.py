@@ -24,7 +24,10 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Checked messages, all in host memory or all on one device; exactly one of length and limits is None."""
+    """Holds checked messages, all in host memory or all on one GPU, as flat bytes.
+
+    Exactly one of `length` (all messages have it) and `limits` (where each begins) is None.
+    """
 
     flat: Bytes  # every message back to back, contiguous; in host or device memory
     count: int  # number of messages
@@ -33,14 +36,17 @@ class Batch:
 
     @property
     def offsets(self) -> Offsets:
-        """Positions of the n messages in flat: n + 1 numbers; message i ends where message i + 1 starts."""
+        """The positions of the n messages in `flat`: n + 1 numbers.
+
+        Message i ends where message i + 1 starts.
+        """
         if self.limits is not None:
             return self.limits
         return np.arange(self.count + 1, dtype=np.int64) * (self.length or 0)
 
     @property
     def size_bytes(self) -> int:
-        """Number of bytes of all messages together."""
+        """The number of bytes of all messages together."""
         if self.limits is not None:
             return int(self.limits[-1] - self.limits[0])
         return self.count * (self.length or 0)
@@ -49,8 +55,8 @@ class Batch:
 def pack(messages: Messages) -> Batch:
     """Check messages and return them as a Batch.
 
-    messages is uint8[n, L], or (flat uint8[total], offsets integer[n + 1]). Raises InvalidInputError for any
-    other dtype or shape, and for offsets that fall or lie outside the bytes.
+    `messages` is uint8[n, L], or (flat uint8[total], offsets integer[n + 1]). Raises InvalidInputError for
+    any other dtype or shape, and for offsets that fall or lie outside the bytes.
     """
     if isinstance(messages, tuple):
         if len(messages) != 2:  # noqa: PLR2004 - a pair is what the signature says
@@ -62,7 +68,7 @@ def pack(messages: Messages) -> Batch:
 
 
 def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
-    """Join byte strings into the pair (flat bytes, offsets) that the batch functions take.
+    """Return byte strings as the pair (flat bytes, offsets) that the batch functions take.
 
     Raises InvalidInputError if an item is not a byte string, such as text or an array of larger numbers.
     """
@@ -78,7 +84,7 @@ def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
 
 
 def integers(values: Any, wanted: str) -> Offsets:
-    """Check that values is a one-dimensional row of positions, and return it as contiguous int64.
+    """Check that `values` is a one-dimensional row of positions, and return it as contiguous int64.
 
     Raises InvalidInputError otherwise; `wanted` is the part of the message that says what is needed.
     """
@@ -94,7 +100,7 @@ def integers(values: Any, wanted: str) -> Offsets:
 
 
 def rows(array: Bytes, length: int, name: str) -> Bytes:
-    """Check that array is uint8[n, length] and return it contiguous; raise InvalidInputError otherwise.
+    """Check that an array is uint8[n, length] and return it contiguous; raise InvalidInputError otherwise.
 
     `name` is what the error message calls the array.
     """

@@ -24,7 +24,7 @@ except ImportError:  # keccak.sponge replaces it: slower, same digests
 
 
 class Algorithm(StrEnum):
-    """The hash functions that every backend has; each digest has 32 bytes."""
+    """Lists the hash functions that every backend has; each digest has 32 bytes."""
 
     SHA256D = "sha256d"
     SHA256 = "sha256"
@@ -72,7 +72,7 @@ FUNCTIONS: dict[Algorithm, Callable[[bytes | memoryview], bytes]] = {
 
 
 class ReferenceBackend:
-    """Hash batches message by message and search headers nonce by nonce."""
+    """Hashes batches message by message and searches headers nonce by nonce: it defines what is correct."""
 
     name = "reference"
 

@@ -44,7 +44,7 @@ def search_header(
 
 
 def target_from_bits(bits: int) -> int:
-    """Expand the compact target of a header (nBits) to the number that a hash is compared with.
+    """Return the target, the number a hash is compared with, for a header's compact form of it (nBits).
 
     Raises InvalidInputError if bits is not a whole number of 32 bits, and for the encodings that Bitcoin Core
     rejects: negative, zero or beyond 256 bits.
@@ -60,7 +60,7 @@ def target_from_bits(bits: int) -> int:
 
 
 def _whole(number: int, name: str) -> int:
-    """Convert a number to a Python integer; raise InvalidInputError if it is not whole.
+    """Return a number as a Python integer; raise InvalidInputError if it is not whole.
 
     `name` is what the error message calls the number. NumPy's integers are converted too, because their
     shifts end at 64 bits.

@@ -44,22 +44,22 @@ INITIAL_STATE = tuple(math.isqrt(prime << 64) & MASK for prime in _primes(8))
 
 
 def rotate_right(x: int, n_bits: int) -> int:
-    """Rotate a 32-bit word to the right by this many bits."""
+    """Return a 32-bit word rotated to the right by `n_bits` bits."""
     return (x >> n_bits | x << 32 - n_bits) & MASK
 
 
 def small_sigma0(x: int) -> int:
-    """Return the function sigma0 of the message schedule for a word."""
+    """Return sigma0 of a word, a function of SHA-256's message schedule (FIPS 180-4)."""
     return rotate_right(x, 7) ^ rotate_right(x, 18) ^ x >> 3
 
 
 def small_sigma1(x: int) -> int:
-    """Return the function sigma1 of the message schedule for a word."""
+    """Return sigma1 of a word, a function of SHA-256's message schedule (FIPS 180-4)."""
     return rotate_right(x, 17) ^ rotate_right(x, 19) ^ x >> 10
 
 
 def schedule(words: Sequence[int]) -> list[int]:
-    """Expand the 16 words of a block to the 64 words that the rounds use."""
+    """Return the 64 words that the rounds of SHA-256 use for a block, given as 16 words."""
     w = list(words)
     for t in range(16, ROUNDS):
         w.append((small_sigma1(w[t - 2]) + w[t - 7] + small_sigma0(w[t - 15]) + w[t - 16]) & MASK)
@@ -67,7 +67,10 @@ def schedule(words: Sequence[int]) -> list[int]:
 
 
 def run_rounds(state: Sequence[int], words: Sequence[int], first: int = 0, last: int = ROUNDS) -> list[int]:
-    """Run rounds first to last - 1 on a state with the expanded words; the initial state is not added."""
+    """Run rounds first to last - 1 of SHA-256 on a state and return the new state, 8 words.
+
+    `words` is the message schedule. The initial state is not added.
+    """
     a, b, c, d, e, f, g, h = state
     for t in range(first, last):
         big_sigma1 = rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25)
@@ -79,14 +82,14 @@ def run_rounds(state: Sequence[int], words: Sequence[int], first: int = 0, last:
 
 
 def compress(state: Sequence[int], block: bytes) -> list[int]:
-    """Return the state after one more 64-byte block."""
+    """Return the SHA-256 state after one more 64-byte block."""
     words = schedule(struct.unpack(">16I", block))
     return [(x + y) & MASK for x, y in zip(state, run_rounds(state, words), strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderJob:
-    """What stays the same while only the nonce of a header changes. All words are big-endian values."""
+    """Holds what stays the same while only the nonce of a header changes. All words are big-endian values."""
 
     midstate: tuple[int, ...]  # 8 words: state after the first 64 bytes
     early: tuple[int, ...]  # 8 words: state after rounds 0 to 2 of the second block
@@ -95,7 +98,10 @@ class HeaderJob:
 
 
 def prepare(header: bytes, target: int) -> HeaderJob:
-    """Hash the part of an 80-byte header that does not depend on its nonce; return it with the target."""
+    """Return the hash state of the part of an 80-byte header that does not depend on its nonce.
+
+    The top 32 bits of the target are part of the result.
+    """
     midstate = compress(INITIAL_STATE, header[:64])
     tail = struct.unpack(">3I", header[64:76])
     early = run_rounds(midstate, (*tail, 0), 0, NONCE_WORD)

@@ -13,7 +13,7 @@ from gpuhash.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One way to compile a module of kernels: its name and the macros to define."""
+    """Describes one way to compile a module of GPU kernels: its name and the macros to define."""
 
     name: str
     module: str  # sha256 or keccak
@@ -38,7 +38,7 @@ FIRST_WITH_TWO_PIPES = 75  # Turing; on older devices a product of 32 bits takes
 
 
 def variant(module: str, name: str) -> Variant:
-    """Return the variant of a module with this name; raise InvalidInputError if there is none."""
+    """Return the variant of a module of kernels with this name; InvalidInputError if there is none."""
     for candidate in VARIANTS:
         if candidate.module == module and candidate.name == name:
             return candidate
@@ -47,10 +47,10 @@ def variant(module: str, name: str) -> Variant:
 
 
 def chosen(module: str, compute_capability: str) -> Variant:
-    """Return the variant of a module that a device should use.
+    """Return the variant of a module of kernels that a GPU should use.
 
-    compute_capability is written as CuPy gives it: "90" for 9.0, or a name like "gfx90a" on AMD. AMD's pipes
-    differ, so AMD devices use the plain variant.
+    `compute_capability` is written as CuPy gives it: "90" for 9.0, or a name like "gfx90a" on AMD. AMD's
+    pipes differ, so AMD devices use the plain variant.
     """
     two_pipes = compute_capability.isdigit() and int(compute_capability) >= FIRST_WITH_TWO_PIPES
     return variant(module, CHOSEN[module] if two_pipes else "plain")

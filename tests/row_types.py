@@ -27,7 +27,8 @@ def write_row_types() -> None:
     for table in TABLES.values():
         for line in _structs(table, written):
             cog.outl(line)
-        cog.outl(f'\n\nclass {class_name(table.name)}(TypedDict):\n    """A row of `{table.name}`."""\n')
+        doc = f"A row of the raw table `{table.name}`: the Python type of each column."
+        cog.outl(f'\n\nclass {class_name(table.name)}(TypedDict):\n    """{doc}"""\n')
         for column in table.columns:
             python_type = _python_type(column.name, column.type)
             if column.nullable:
@@ -54,7 +55,7 @@ def _structs(table: Table, written: set[str]) -> list[str]:
             "",
             "",
             f"class {name}(TypedDict):",
-            f'    """An element of the column `{column.name}`."""',
+            f'    """An element of the list in the column `{column.name}`: the Python type of each field."""',
             "",
         ]
         lines += [

@@ -43,7 +43,11 @@ _length = Struct("<I")
 
 
 class BlockRecord(NamedTuple):
-    """The position of a block in a file, with its header."""
+    """The position of a block in a block file, with its header and number of transactions.
+
+    `at` is the byte offset of the block itself; `is_last` says that only reserved space of the newest file
+    follows.
+    """
 
     file: int
     at: int  # where the block begins, after magic and length
@@ -56,7 +60,7 @@ class BlockRecord(NamedTuple):
 
 
 class Debris(NamedTuple):
-    """Bytes in a file that are not a block record."""
+    """A range of bytes in a block file that hold no block; `at` is the byte offset of its start."""
 
     file: int
     at: int
@@ -65,7 +69,7 @@ class Debris(NamedTuple):
 
 
 class BlockFolder:
-    """Reads the block and undo files of one chain.
+    """Reads the block files (blk) and undo files (rev) of one chain from a node's folder `blocks`.
 
     Raises SettingsError when the folder holds no block file.
     """
@@ -85,17 +89,20 @@ class BlockFolder:
         self.magic = MAGIC[self.chain]
 
     def close(self) -> None:
-        """Close every file."""
+        """Close every file that is open for reading."""
         for handle in self._handles.values():
             os.close(handle)
         self._handles.clear()
 
     def name(self, file: int, kind: str = "blk") -> str:
-        """Return the name of a file: `kind` is blk or rev, `file` its number."""
+        """Return the name of a block or undo file: `kind` is blk or rev, `file` its number."""
         return f"{kind}{file:05d}.dat"
 
     def size_bytes(self, file: int, kind: str = "blk") -> int:
-        """Return the present size of a file, which a node may be writing; 0 when there is no such file."""
+        """Return a file's present size in bytes, which a node may be changing.
+
+        0 when there is no such file.
+        """
         if file not in self.numbers[kind] or not self.is_there(file, kind):
             return 0
         return os.fstat(self._handle(file, kind)).st_size
@@ -105,14 +112,20 @@ class BlockFolder:
         return (kind, file) in self._handles or (self.path / self.name(file, kind)).exists()
 
     def read(self, file: int, at: int, size_bytes: int, kind: str = "blk") -> bytes:
-        """Read bytes of a file and remove the obfuscation; return fewer bytes when the file ends earlier."""
+        """Return `size_bytes` of a file from byte `at`, without the obfuscation.
+
+        Fewer when the file ends earlier.
+        """
         data = bytearray(os.pread(self._handle(file, kind), size_bytes, at))
         if self._key.any():
             self._clear(np.frombuffer(data, np.uint8), at)
         return bytes(data)
 
     def read_into(self, target: Bytes, file: int, at: int, kind: str = "blk") -> int:
-        """Fill an array with bytes of a file and remove the obfuscation; return how many bytes there were."""
+        """Fill an array with bytes of a file from byte `at`, without the obfuscation.
+
+        Return how many there were.
+        """
         got = os.preadv(self._handle(file, kind), [target.data], at)
         if self._key.any():
             self._clear(target[:got], at)
@@ -135,7 +148,7 @@ class BlockFolder:
             yield here._replace(is_last=file == self._newest and self._is_reserved(file, pos, end))
 
     def _record(self, file: int, pos: int, end: int) -> BlockRecord | None:
-        """Read the record that begins at pos; return None when there is none."""
+        """Return the block record that begins at byte `pos` of a file; None when there is none."""
         head = self.read(file, pos, HEAD_BYTES)
         if head[: len(self.magic)] != self.magic or len(head) < FRAME_BYTES + HEADER_BYTES + 1:
             return None
@@ -149,7 +162,7 @@ class BlockFolder:
         return BlockRecord(file, pos + FRAME_BYTES, size, header, n_tx, is_last=False)
 
     def _next_record(self, file: int, start: int, end: int) -> int:
-        """Return where the next record begins, or the end of the file."""
+        """Return the byte at which the next block record of a file begins, or `end` when there is none."""
         pos = start
         while pos < end:
             part = self.read(file, pos, SEARCH_BYTES)
@@ -163,16 +176,19 @@ class BlockFolder:
         return end
 
     def _is_followed(self, file: int, record: BlockRecord, end: int) -> bool:
-        """Return whether another record or reserved space follows a record; else its length may be wrong."""
+        """Return whether another record or reserved space follows a block record.
+
+        If not, its length may be wrong.
+        """
         pos = record.at + record.size_bytes
         return self.read(file, pos, len(self.magic)) == self.magic or self._is_reserved(file, pos, end)
 
     def _is_reserved(self, file: int, pos: int, end: int) -> bool:
-        """Return whether the file has only zeros from pos to its end, or to far beyond any block."""
+        """Return whether a file has only zeros, reserved by the node, from `pos` to its end or far ahead."""
         return self._is_empty(file, pos, min(end, pos + SEARCH_BYTES))
 
     def _is_empty(self, file: int, pos: int, end: int) -> bool:
-        """Return whether bytes are zeros, either as they are in the file or without the obfuscation.
+        """Return whether the bytes from `pos` to `end` are zeros, as stored or without the obfuscation.
 
         The node does not obfuscate reserved space.
         """
@@ -184,7 +200,7 @@ class BlockFolder:
             yield Debris(file, pos, there - pos, there == end and file == self._newest)
 
     def _find_chain(self, wanted: str | None) -> str:
-        """Return the chain whose magic the first file begins with, or the wanted one if the magic is unknown.
+        """Return the chain whose magic bytes the first file begins with; `wanted` if the magic is unknown.
 
         Raises SettingsError when the chain is not the wanted one, and when no chain is wanted or found.
         """
@@ -204,7 +220,7 @@ class BlockFolder:
         return wanted or str(found)
 
     def _clear(self, data: Bytes, at: int) -> None:
-        """Remove the obfuscation in place; data holds the bytes of a file from `at` on."""
+        """Remove the obfuscation from `data` in place; it holds the bytes of a file from byte `at` on."""
         key = np.roll(self._key, -(at % KEY_BYTES))
         whole = len(data) // KEY_BYTES * KEY_BYTES
         words = data[:whole].view(np.uint64)
@@ -227,7 +243,7 @@ class BlockFolder:
 
 
 def is_worked_for(header: bytes, chain: str) -> bool:
-    """Return whether the hash of a header meets a target that its chain could have set."""
+    """Return whether the hash of a header meets the target in it, and its chain allows such a target."""
     fields, block_hash = decode_header(header)
     head = Block(
         header=fields,
@@ -249,7 +265,10 @@ def _numbers(path: Path, kind: str) -> frozenset[int]:
 
 
 def _key(path: Path) -> Bytes:
-    """Read the obfuscation key of the files: 8 bytes, all zeros when there is no key file."""
+    """Return the key by which the node obfuscates its files: 8 bytes, all zeros when there is no key file.
+
+    Raises SettingsError for a key file that cannot be read or has another length.
+    """
     file = path / KEY_FILE
     if not file.exists():
         return np.zeros(KEY_BYTES, np.uint8)
@@ -265,7 +284,10 @@ def _key(path: Path) -> Bytes:
 
 
 def _count(head: bytes, at: int) -> int:
-    """Read the number of transactions that a block states; the walk over the block checks it later."""
+    """Return the number of transactions that a block states (a compact size at `at`).
+
+    It is not checked here; the parser of the whole block checks it later.
+    """
     first = head[at]
     width = {0xFD: 2, 0xFE: 4, 0xFF: 8}.get(first, 0)
     return int.from_bytes(head[at + 1 : at + 1 + width], "little") if width else first

@@ -24,7 +24,7 @@ TIME_AT: Final = 68  # where a header has its time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """The blocks of a folder, as arrays. Each block has the same position in all arrays."""
+    """Lists the blocks in a folder of block files, as arrays in which each block has the same position."""
 
     files: Integers
     at: Integers
@@ -40,19 +40,19 @@ class Catalogue:
 
     @property
     def heights(self) -> Integers:
-        """Height of each block, or UNKNOWN_HEIGHT if it could not be found."""
+        """The height of each block, or UNKNOWN_HEIGHT where none could be found."""
         return self.tree.heights
 
     @property
     def times_s(self) -> Integers:
-        """Header time of each block, in seconds since 1970 UTC."""
+        """The header time of each block, in seconds since 1970 UTC."""
         return np.ascontiguousarray(self.headers[:, TIME_AT : TIME_AT + 4]).view("<u4")[:, 0].astype(np.int64)
 
 
 def read_catalogue(folder: BlockFolder, watch: Callable[[int, int], None]) -> Catalogue:
-    """Read the header of every block in a folder; return the list of its blocks.
+    """Read the header of every block in a folder; return the Catalogue of its blocks.
 
-    The function watch is called with the number of files read so far and the number of all files.
+    The function `watch` is called with the number of files read so far and the number of all files.
     """
     columns = [array("q") for _ in range(4)]
     headers = bytearray()
@@ -117,9 +117,10 @@ def _catalogue(
 def _without_copies(
     hashes: Bytes, positions: Integers
 ) -> tuple[Integers, dict[int, list[tuple[int, int, int, int]]]]:
-    """Return the positions of each block's first copy, and a list of the further copies of each block.
+    """Return the position of each block's first copy in the files, and per block a list of further copies.
 
-    A crash of the node may leave a block in the files twice.
+    A further copy is (file number, byte offset, size in bytes, number of transactions). A crash of the node
+    may leave a block in the files twice.
     """
     _, first, block = np.unique(
         np.ascontiguousarray(hashes).view("V32")[:, 0], return_index=True, return_inverse=True
@@ -134,7 +135,7 @@ def _without_copies(
 
 
 def _ranks(files: Integers, n_tx: Integers, heights: Integers) -> Integers:
-    """Return the rank of each block, by height, among the blocks of its file with as many transactions."""
+    """Return each block's rank by height among the blocks of its file with equally many transactions."""
     order = np.lexsort((heights, n_tx, files))
     is_new = np.ones(len(order), bool)
     is_new[1:] = (np.diff(files[order]) != 0) | (np.diff(n_tx[order]) != 0)

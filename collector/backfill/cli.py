@@ -103,7 +103,7 @@ def _refuse_report(report: Path | None) -> None:
 
 @contextmanager
 def _ctrl_c_in_one_line() -> Iterator[None]:
-    """Raise Stopped, with what the user wants to know then, when the user presses Ctrl-C."""
+    """Turn Ctrl-C inside the `with` block into the error Stopped, which says that written blocks stay."""
     try:
         yield
     except KeyboardInterrupt:
@@ -136,7 +136,10 @@ def _run(
 
 
 def parse_selection(first: str | None, last: str | None) -> "BlockSelection":
-    """Read --from and --to, each a height or a date; raise typer.BadParameter when one is neither."""
+    """Return the blocks that --from and --to select, each a height or a date.
+
+    BadParameter for another text.
+    """
     from collector.backfill.selection import BlockSelection
 
     first_height, from_time_s = _height_or_time(first, "--from")
@@ -171,7 +174,7 @@ def _checked_chain(chain: str | None) -> str | None:
 
 
 def _access(settings: "Settings") -> "Access":
-    """Return how to reach the RPC of the first node in the settings."""
+    """Return the RPC address and the credentials of the first node in the settings."""
     from collector.node.access import find_access
     from collector.node.rpc import checked_url
 
@@ -185,7 +188,7 @@ def _cores() -> int:
 
 
 def _end_in_order_on_sigterm() -> None:
-    """Make SIGTERM end the command as Ctrl-C does: started units are finished, and no more are started."""
+    """Make SIGTERM end the command as Ctrl-C does: blocks in work are finished, and no more are started."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + signal.SIGTERM)

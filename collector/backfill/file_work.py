@@ -32,7 +32,7 @@ PREV_HASH_AT: Final = 4
 
 
 class FileTask(NamedTuple):
-    """One block to read from the files, with what is needed to find its undo data."""
+    """One block to read from a block file: its position, and what is needed to find its undo data."""
 
     ref: BlockRef
     file: int
@@ -49,7 +49,7 @@ FileUnit = list[FileTask]
 
 @dataclass(frozen=True, slots=True)
 class FileWork:
-    """Reads and stores units of blocks from files in a worker; opened files stay open between units."""
+    """Reads and stores groups of blocks from files in a worker process; files stay open between groups."""
 
     blocks_dir: Path
     dataset_root: Path
@@ -58,7 +58,10 @@ class FileWork:
     access: Access | None = None  # to a node that tells fees where there is no undo data
 
     def __call__(self, unit: FileUnit) -> WorkResult:
-        """Read and store the blocks of one unit; return what was written and rejected."""
+        """Read and store those blocks of one group that the dataset lacks.
+
+        Return what was written and rejected.
+        """
         folder, finder, present = _opened(self)
         result = WorkResult()
         present.refresh(task.ref.height for task in unit)
@@ -81,7 +84,10 @@ class FileWork:
 def cut_units(
     catalogue: Catalogue, folder: BlockFolder, missing: Sequence[int], workers: int
 ) -> Iterator[FileUnit]:
-    """Cut the blocks at these positions, sorted by height, into units for this number of workers."""
+    """Yield the blocks at these positions, sorted by height, in groups for one worker at a time.
+
+    The size of a group depends on the number of workers. `missing` are positions in the catalogue.
+    """
     limit_bytes = unit_limit_bytes(int(catalogue.sizes_bytes[list(missing)].sum()), workers)
     unit: FileUnit = []
     taken_bytes = 0
@@ -98,7 +104,10 @@ def cut_units(
 
 
 def copy_units(catalogue: Catalogue, folder: BlockFolder, positions: Sequence[int]) -> Iterator[FileUnit]:
-    """Make one unit of each further copy that the files hold of the blocks at these positions."""
+    """Yield one unit of work for each further copy that the files hold of the blocks at these positions.
+
+    A file may hold a block twice after a crash of the node.
+    """
     for i in positions:
         task = _task(catalogue, folder, i)
         for file, at, size_bytes, n_tx in catalogue.copies[i]:
@@ -107,17 +116,23 @@ def copy_units(catalogue: Catalogue, folder: BlockFolder, positions: Sequence[in
 
 
 def unit_limit_bytes(total_bytes: int, workers: int) -> int:
-    """Return how many bytes of blocks a unit may hold: little memory, and several units for each worker."""
+    """Return how many bytes of blocks a unit of work may hold.
+
+    It is small enough for little memory, and for several units per worker.
+    """
     return min(max(total_bytes // (workers * UNITS_PER_WORKER), MIN_UNIT_BYTES), MAX_UNIT_BYTES)
 
 
 def debris_ref(folder: BlockFolder, debris: Debris) -> BlockRef:
-    """Make a BlockRef that says where bytes stand that are not a block record."""
+    """Return a BlockRef that says in which file and at which byte there are bytes that hold no block."""
     return BlockRef(bytes(32), UNKNOWN_HEIGHT, "", "blkfile", f"{folder.name(debris.file)}@{debris.at}")
 
 
 def read_blocks(folder: BlockFolder, finder: UndoFinder, tasks: FileUnit) -> RawBlocks:
-    """Read the blocks of a unit and their undo data."""
+    """Return the bytes of some blocks, back to back, and their undo data, as RawBlocks.
+
+    A block whose bytes are not all there ends in zeros.
+    """
     limits = np.cumsum([0, *(task.size_bytes for task in tasks)])
     data = np.empty(limits[-1], np.uint8)
     for i, task in enumerate(tasks):
@@ -155,13 +170,16 @@ def _task(catalogue: Catalogue, folder: BlockFolder, i: int) -> FileTask:
 
 @lru_cache(maxsize=1)
 def _opened(work: FileWork) -> tuple[BlockFolder, UndoFinder, PresentBlocks]:
-    """Return the opened files of a run; a worker opens them only once."""
+    """Return the block files, the finder of undo data and the stored blocks for a run.
+
+    They are opened once.
+    """
     folder = BlockFolder(work.blocks_dir, work.chain)
     return folder, UndoFinder(folder), PresentBlocks(Dataset.open(work.dataset_root, work.chain))
 
 
 def _ask_missing(client: RpcClient, tasks: FileUnit, raw_blocks: RawBlocks) -> None:
-    """Ask a node what those blocks of the unit spend that have no undo data, and add the answers."""
+    """Ask a node for fees and spent outputs of the blocks without undo data; add them to `raw_blocks`."""
     assert raw_blocks.undo_limits is not None  # noqa: S101 - read_blocks always sets it
     has_undo = np.diff(raw_blocks.undo_limits) > 0
     spent = [

@@ -23,7 +23,11 @@ NO_PARENT: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderTree:
-    """Height and branch of each block, as the headers show them; arrays by position in the input."""
+    """Holds the height and the branch of each block as the headers show them, in arrays by position.
+
+    `is_whole` says that the ancestors reach the first block; `is_active` that the block is in the active
+    chain; `tip` is the position of its last block.
+    """
 
     heights: Integers  # UNKNOWN_HEIGHT where it could not be found
     is_whole: Flags  # its branch reaches down to the first block
@@ -32,12 +36,12 @@ class HeaderTree:
 
 
 def build_tree(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int | None]) -> HeaderTree:
-    """Build the tree of headers uint8[n, 80], whose hashes are uint8[n, 32] and distinct.
+    """Find the height and branch of every block from the headers uint8[n, 80] and their hashes uint8[n, 32].
 
-    stated_height returns the height in the coinbase of the block at a position. The active branch is the one
-    with most work among those that reach the first block, or among all if none does; of equal branches it is
-    the one found first, as in the node. Where a block in the middle is missing, the branches above it
-    continue the active one.
+    The hashes must be distinct. `stated_height` returns the height in the coinbase of the block at a
+    position. The active branch is the one with most work among those that reach the first block, or among all
+    if none does; of equal branches it is the one found first, as in the node. Where a block in the middle is
+    missing, the branches above it continue the active one.
     """
     parents = _parents(headers, hashes)
     order, roots, depths = _from_the_roots(parents)
@@ -57,7 +61,7 @@ def build_tree(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int
 
 
 def _parents(headers: Bytes, hashes: Bytes) -> Integers:
-    """Return the position of each block's parent, or NO_PARENT."""
+    """Return the position of each block's parent, or NO_PARENT where the parent is not among the blocks."""
     # Sorted by the first eight bytes, of which no two hashes that cost work have ever been the same.
     keys = np.ascontiguousarray(hashes[:, :8]).view(np.uint64)[:, 0]
     wanted = np.ascontiguousarray(headers[:, 4:12]).view(np.uint64)[:, 0]
@@ -68,7 +72,10 @@ def _parents(headers: Bytes, hashes: Bytes) -> Integers:
 
 
 def _from_the_roots(parents: Integers) -> tuple[list[int], Integers, Integers]:
-    """Return the positions in an order with parents before children, and the root and depth of each block."""
+    """Return three things: positions with parents before children, and each block's root and depth.
+
+    A root is a block without a parent among the blocks; the depth counts blocks from the root.
+    """
     by_parent = np.argsort(parents, kind="stable")
     limits = np.searchsorted(parents[by_parent], np.arange(-1, len(parents) + 1)).tolist()
     children = by_parent.tolist()
@@ -88,7 +95,10 @@ def _bases(
     is_first: Flags,
     stated_height: Callable[[int], int | None],
 ) -> Integers:
-    """Return an array of the height of each root; only the entries at the positions of roots are valid."""
+    """Return an array with the height of each root (a block whose parent is missing); other entries are void.
+
+    The height comes from the first block, or from most of the heights that coinbases above the root state.
+    """
     bases = np.where(is_first, 0, UNKNOWN_HEIGHT)
     votes: dict[int, Counter[int]] = {}
     for i in order:
@@ -108,7 +118,10 @@ def _bases(
 def _branches(
     headers: Bytes, parents: Integers, order: list[int], roots: Integers
 ) -> list[tuple[int, int, int]]:
-    """Return the heaviest branch above each root: its work, its last block and the root."""
+    """Return for each root (a block whose parent is missing) its heaviest branch as (work, last block, root).
+
+    Blocks are given by position; work is the expected number of hashes.
+    """
     bits = np.ascontiguousarray(headers[:, 72:76]).view("<u4")[:, 0].tolist()
     above, bases = parents.tolist(), roots.tolist()
     work = [0] * len(headers)
@@ -124,8 +137,8 @@ def _branches(
 def _active_tips(branches: list[tuple[int, int, int]], is_whole: Flags, heights: Integers) -> list[int]:
     """Return the positions of the last blocks of the branches that make up the active chain.
 
-    The heaviest branch that reaches the first block is the first of them. Above missing blocks, branches
-    without ancestors follow: the heaviest first, and each only if it overlaps none of those taken before.
+    The heaviest branch that reaches the first block comes first. Above missing blocks, branches without
+    ancestors follow: the heaviest first, and each only if it overlaps none of those taken before.
     """
 
     def rank(branch: tuple[int, int, int]) -> tuple[bool, bool, int, int]:
@@ -147,5 +160,5 @@ def _active_tips(branches: list[tuple[int, int, int]], is_whole: Flags, heights:
 
 @cache
 def _work(bits: int) -> int:
-    """Return how many hashes it takes on average to meet the target of a header, whose target is valid."""
+    """Return how many hashes it takes on average to meet a target, given as the header's `bits` field."""
     return (1 << 256) // (gpuhash.target_from_bits(bits) + 1)

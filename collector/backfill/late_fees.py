@@ -30,7 +30,10 @@ Store = Callable[[Dataset], Iterable[WorkResult]]  # writes blocks with their fe
 
 
 def blocks_without_fees(dataset: Dataset) -> set[bytes]:
-    """Return the hashes of the stored blocks of which some fee is null; raise DatasetError for a bad file."""
+    """Return the hashes of stored blocks that lack a fee.
+
+    Raise DatasetError for a file that cannot be read.
+    """
     found: set[bytes] = set()
     with dataset.read_lock():
         for path in dataset.paths(BLOCKS):
@@ -43,8 +46,9 @@ def blocks_without_fees(dataset: Dataset) -> set[bytes]:
 
 
 def fill_fees(dataset: Dataset, store: Store) -> int:
-    """Let `store` write blocks with their fees, fill the nulls of their rows, and return how many got fees.
+    """Fill the missing fees of stored blocks, and return the number of blocks that got fees.
 
+    `store` writes the same blocks with their fees into a temporary dataset, from which the values are taken.
     Raises DatasetError while a compaction is running; what is filled by then stays.
     """
     with (
@@ -66,7 +70,7 @@ def fill_fees(dataset: Dataset, store: Store) -> int:
 
 
 def _partitions(dataset: Dataset, table: Table, spans: set[int]) -> list[Path]:
-    """Return the folders of `table` whose first height is in `spans`."""
+    """Return the partition folders of `table` whose first height is in `spans`, sorted."""
     folders = (path for path in (dataset.folder / table.name).glob("*") if path.is_dir())
     return sorted(
         path for path in folders if (match := SPAN_FOLDER.fullmatch(path.name)) and int(match[1]) in spans
@@ -75,7 +79,7 @@ def _partitions(dataset: Dataset, table: Table, spans: set[int]) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _Filler:
-    """Fills the nulls of a dataset's rows from those of the dataset `with_fees`."""
+    """Fills the missing values of a dataset's rows from the same rows of another dataset, `with_fees`."""
 
     dataset: Dataset
     with_fees: Dataset
@@ -83,7 +87,7 @@ class _Filler:
     replacements: Replacements
 
     def fill(self, table: Table, folder: Path) -> None:
-        """Replace those files of a folder that have rows which `with_fees` has too."""
+        """Replace those Parquet files of a partition that have rows which `with_fees` has too."""
         theirs = contract_rows(table, self.with_fees.paths(table))
         keys = ", ".join(table.grain)
         sources = []

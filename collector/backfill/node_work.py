@@ -37,7 +37,7 @@ DAY_S: Final = 86_400  # the most that a header's time differs from the median t
 
 
 class NodeTask(NamedTuple):
-    """One block to fetch from a node."""
+    """One block to fetch from a node: its height and its hash."""
 
     height: int
     block_hash: bytes
@@ -45,14 +45,17 @@ class NodeTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """Fetches and stores units of blocks from a node, in a worker."""
+    """Fetches and stores groups of blocks from a node, in a worker process."""
 
     access: Access
     dataset_root: Path
     chain: str
 
     def __call__(self, unit: Sequence[NodeTask]) -> WorkResult:
-        """Fetch and store the blocks of one unit; return what was written and rejected."""
+        """Fetch and store those blocks of one group that the dataset lacks.
+
+        Return what was written and rejected.
+        """
         client = connect(self.access, PATIENCE_S)
         result = WorkResult()
         present = PresentBlocks(Dataset.open(self.dataset_root, self.chain))
@@ -66,7 +69,7 @@ class NodeWork:
 
 
 def select_tasks(client: RpcClient, selection: BlockSelection, tip_height: int) -> Iterator[NodeTask]:
-    """Yield a task for each selected block of the node's chain, by rising height."""
+    """Yield height and hash of each selected block of the node's chain as a NodeTask, by rising height."""
     first, last = selection.first_height or 0, tip_height
     if selection.last_height is not None:
         last = min(last, selection.last_height)
@@ -85,7 +88,7 @@ def select_tasks(client: RpcClient, selection: BlockSelection, tip_height: int) 
 
 
 def cut_node_units(tasks: Sequence[NodeTask]) -> Iterator[list[NodeTask]]:
-    """Cut tasks into units; all blocks of a unit are in one span of heights."""
+    """Yield tasks in groups for a worker; all blocks of a group are in one span of heights."""
     unit: list[NodeTask] = []
     for task in tasks:
         if unit and (
@@ -103,7 +106,7 @@ Field = TypeVar("Field", int, str)
 
 @cache
 def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
-    """Return an RPC client; the same arguments give the same client within a process."""
+    """Return an RPC client for a node; the same arguments give the same client within a process."""
     return RpcClient(
         access.rpc_url,
         cookie_file=access.cookie_file,
@@ -117,10 +120,10 @@ def connect(access: Access, patience_s: float = 0.0) -> RpcClient:
 
 
 def ask_spent(client: RpcClient, block_hash: bytes) -> tuple[Integers | None, Bytes | None]:
-    """Ask a node what a block spends.
+    """Return the fees of a block and the types of the outputs that it spends, as a node tells them.
 
-    Returns the fees, in satoshi, with UNKNOWN for the coinbase, and the types of the spent outputs, as
-    `spent_types_from_getblock` gives them. Each is None when the node cannot give it.
+    The fees are in satoshi, with UNKNOWN for the coinbase; the types are in the form of
+    `spent_types_from_getblock`. Each is None when the node cannot give it.
     """
     try:
         answer = client.call("getblock", hash_hex(block_hash), 3)
@@ -144,13 +147,17 @@ def check_chain(client: RpcClient, chain: str) -> tuple[int, bytes]:
 
 
 def hashes_at(client: RpcClient, heights: Sequence[int]) -> Iterator[bytes]:
-    """Ask a node for the hashes of the blocks at these heights of its chain."""
+    """Yield the hashes (internal byte order) of the blocks at these heights of the node's chain."""
     for answer in client.batch([("getblockhash", height) for height in heights], size=HEADERS_PER_BATCH):
         yield _hash(client, "getblockhash", _given(answer))
 
 
 def find_height(client: RpcClient, time_s: int, tip_height: int) -> int:
-    """Return the lowest height whose median time is time_s or later; the median time never falls."""
+    """Return the lowest height of the node's chain whose median time is `time_s` (since 1970 UTC) or later.
+
+    The median time never falls from block to block, so a binary search finds it. If no block is so late, it
+    is `tip_height` + 1.
+    """
     low, high = 0, tip_height + 1
     while low < high:
         middle = (low + high) // 2
@@ -164,7 +171,7 @@ def find_height(client: RpcClient, time_s: int, tip_height: int) -> int:
 
 
 def header_times(client: RpcClient, hashes: Sequence[bytes]) -> list[int]:
-    """Ask a node for the header times of blocks, in seconds since 1970 UTC."""
+    """Return the header times of blocks in seconds since 1970 UTC, asked from a node by their hashes."""
     calls = [("getblockheader", hash_hex(block_hash)) for block_hash in hashes]
     return [
         _field(client, "getblockheader", _given(answer), "time", int)
@@ -173,9 +180,9 @@ def header_times(client: RpcClient, hashes: Sequence[bytes]) -> list[int]:
 
 
 def blocks_unknown_to_node(client: RpcClient, active: dict[int, bytes]) -> list[str]:
-    """Return the hashes of our active branch that the node's chain lacks, at most MOST_LISTED.
+    """Return those hashes of our active chain, in hex, that the node's chain lacks; at most MOST_LISTED.
 
-    The hashes of our active branch are given by height.
+    `active` maps each height to the hash in our active chain.
     """
     tip_height = _checked_height(client, "getblockcount", client.call("getblockcount"))
     heights = sorted(height for height in active if height <= tip_height)
@@ -191,7 +198,10 @@ def blocks_unknown_to_node(client: RpcClient, active: dict[int, bytes]) -> list[
 
 
 def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResult) -> RawBlocks:
-    """Fetch blocks and their fees; note in `result` the blocks that the node does not give."""
+    """Return the bytes, fees and types of spent outputs of blocks, fetched from a node.
+
+    Blocks that the node does not give are added to `result.unavailable`.
+    """
     refs: list[BlockRef] = []
     raws: list[bytes] = []
     fees: list[Integers | None] = []
@@ -218,7 +228,7 @@ def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResu
 
 
 def _block_bytes(client: RpcClient, name: str) -> bytes:
-    """Fetch the bytes of a block from a node; raise DecodeError when the answer is not hex digits."""
+    """Return the bytes of a block, fetched from a node; DecodeError when the answer is not hex digits."""
     answer = client.call("getblock", name, 0)
     try:
         return bytes.fromhex(answer)
@@ -229,14 +239,14 @@ def _block_bytes(client: RpcClient, name: str) -> bytes:
 
 
 def _given(answer: Any) -> Any:
-    """Return one answer of a batch of RPC calls; raise the error if the call failed."""
+    """Return one answer of a batch of RPC calls; raise the RpcError if that call failed."""
     if isinstance(answer, RpcError):
         raise answer
     return answer
 
 
 def _field(client: RpcClient, method: str, answer: Any, name: str, kind: type[Field]) -> Field:
-    """Return a field of an answer; raise NodeError when the answer lacks it or it has another type."""
+    """Return a field of an RPC answer; raise NodeError when the answer lacks it or it has another type."""
     value = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
         raise _strange(client, method, f"`{name}`", answer)
@@ -244,14 +254,14 @@ def _field(client: RpcClient, method: str, answer: Any, name: str, kind: type[Fi
 
 
 def _checked_height(client: RpcClient, method: str, height: Any) -> int:
-    """Return a height from an answer; raise NodeError when it is not a valid height."""
+    """Return a height from an RPC answer; raise NodeError when it is not a valid height."""
     if not isinstance(height, int) or isinstance(height, bool) or not 0 <= height <= MAX_HEIGHT:
         raise _strange(client, method, "a height", height)
     return height
 
 
 def _hash(client: RpcClient, method: str, text: Any) -> bytes:
-    """Return a hash in internal byte order; raise NodeError when the text is not one."""
+    """Return a hash in internal byte order from its hex text; raise NodeError when the text is no hash."""
     try:
         return hash_bytes(text)
     except (TypeError, ValueError):
@@ -259,7 +269,7 @@ def _hash(client: RpcClient, method: str, text: Any) -> bytes:
 
 
 def _strange(client: RpcClient, method: str, wanted: str, answer: Any) -> NodeError:
-    """Make the NodeError for an answer that lacks a field which every node sends."""
+    """Return the NodeError for an RPC answer that lacks something which every node sends."""
     shown = printable(reprlib.repr(answer))
     return NodeError(
         f"{client.url} answered {method} without {wanted}: {shown}; is it a node's RPC port? check --rpc-url"

@@ -15,7 +15,10 @@ GIGA: Final = 1_000_000_000
 
 
 class ProgressView:
-    """Shows the reading of headers, then the writing of rows; use it in a `with` statement."""
+    """Shows the progress of a backfill: the reading of headers, then the writing of rows.
+
+    Use it in a `with` statement.
+    """
 
     def __init__(self, console: Console, workers: int) -> None:
         self._console = console
@@ -49,7 +52,7 @@ class ProgressView:
             self._bar.stop()
 
     def scanned(self, n_files: int, n_all: int) -> None:
-        """Show how many files have been read."""
+        """Show how many block files have been read, of how many in all."""
         if self._bar is not None:
             self._bar.update(self._task, completed=n_files, total=n_all, facts=f"{n_files}/{n_all} files")
         elif n_files and self._is_time():
@@ -63,7 +66,7 @@ class ProgressView:
             self._bar.reset(self._task, total=max(total, 1), description="writing rows", facts="")
 
     def worked(self, result: WorkResult) -> None:
-        """Show what has been written so far."""
+        """Show what has been written so far; `result` is the sum over all finished units of work."""
         facts = self._facts(result)
         if self._bar is not None:
             self._bar.update(self._task, completed=self._completed(result), facts=facts)

@@ -19,7 +19,7 @@ MOST_SHOWN: Final = 10
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What one run found and wrote. A span of heights includes both ends."""
+    """What one backfill found and wrote. A span of heights includes both ends."""
 
     chain: str
     source: str  # the folder, or the node's address
@@ -46,7 +46,7 @@ class Report:
     result: WorkResult = field(default_factory=WorkResult)
 
     def as_data(self) -> dict[str, Any]:
-        """Return the whole report for JSON, with rates and each stage's share of the workers' time."""
+        """Return the report as a dict for JSON, with rates and each stage's share of the workers' time."""
         result = self.result
         seconds = result.times.seconds
         total_s = sum(seconds.values())
@@ -88,7 +88,7 @@ class Report:
             ) from None
 
     def lines(self) -> list[str]:
-        """Return the lines for people: what was written, and what was not."""
+        """Return the report as lines for people: what was written, and what was not."""
         result = self.result
         rate = f" ({result.n_tx / self.work_s:,.0f} tx/s, " if self.work_s else " ("
         rate += (
@@ -137,7 +137,7 @@ class Report:
 
 
 def _runs(heights: Iterable[int]) -> list[tuple[int, int]]:
-    """Group heights into spans of consecutive heights, given by their first and last one."""
+    """Return spans (first, last) of consecutive heights that cover the given heights, sorted."""
     runs: list[tuple[int, int]] = []
     for height in sorted(set(heights)):
         if runs and runs[-1][1] == height - 1:

@@ -52,9 +52,9 @@ def from_files(
     progress: ProgressView,
     access: Access | None = None,
 ) -> Report:
-    """Write those selected blocks of a folder that the dataset lacks; return a report.
+    """Write those selected blocks of a folder of block files that the dataset lacks; return a Report.
 
-    With `access`, a node is asked whether it has the same chain, and for fees that no undo data tells.
+    With `access`, a node is asked whether it has the same chain, and for fees where undo data lack.
     """
     report = Report(chain=folder.chain, source=str(folder.path), workers=workers, verified_by=backend_name())
     with dataset.backfill_lock(), open_pool(workers) as pool:
@@ -98,7 +98,7 @@ def from_files(
 def from_node(
     access: Access, dataset: Dataset, selection: BlockSelection, *, workers: int, progress: ProgressView
 ) -> Report:
-    """Write those selected blocks of a node's chain that the dataset lacks; return a report."""
+    """Write those selected blocks of a node's chain that the dataset lacks; return a Report."""
     client = connect(access)
     report = Report(chain=dataset.chain, source=client.url, workers=workers, verified_by=backend_name())
     report.tip_height, tip_hash = check_chain(client, dataset.chain)
@@ -146,7 +146,10 @@ def _remove_leftovers(dataset: Dataset) -> None:
 def _positions_without_fees(
     catalogue: Catalogue, folder: BlockFolder, dataset: Dataset, wanted: Integers, *, is_node_asked: bool
 ) -> list[int]:
-    """Return the positions of the wanted blocks that are stored without fees, where fees can be had now."""
+    """Return the positions of the wanted blocks that are stored without fees, where fees can be had now.
+
+    Fees come from an undo file, or from a node if one is asked.
+    """
     lacking = blocks_without_fees(dataset)
     return [
         int(i)
@@ -157,7 +160,7 @@ def _positions_without_fees(
 
 
 def _fill_late_fees(dataset: Dataset, n_lacking: int, store: Store, report: Report) -> None:
-    """Fill the fees of stored blocks that lack them; note in the report how many, or why it failed."""
+    """Fill the fees of stored blocks that lack them; write into the report how many, or why it failed."""
     report.n_lacked_fees = n_lacking
     if n_lacking:
         try:
@@ -169,7 +172,7 @@ def _fill_late_fees(dataset: Dataset, n_lacking: int, store: Store, report: Repo
 def _collect_results(
     results: Iterable[WorkResult], rejects: Rejects, report: Report, progress: ProgressView
 ) -> None:
-    """Add the results of units to the report, and rejected blocks to the table `rejects`."""
+    """Add the results of all units of work to the report, and rejected blocks to the table `rejects`."""
     for result in results:
         rejects.add(result.rejected)
         result.rejected = _without_bytes(result.rejected)
@@ -178,7 +181,7 @@ def _collect_results(
 
 
 def _compare_with_node(catalogue: Catalogue, access: Access, report: Report) -> None:
-    """Note in the report which blocks of our active branch are not in the node's chain."""
+    """Write into the report which blocks of our active chain are not in the node's chain."""
     client = connect(access)
     check_chain(client, report.chain)
     is_ours = catalogue.tree.is_active & (catalogue.heights != UNKNOWN_HEIGHT)
@@ -187,7 +190,10 @@ def _compare_with_node(catalogue: Catalogue, access: Access, report: Report) -> 
 
 
 def _select(catalogue: Catalogue, dataset: Dataset, selection: BlockSelection, report: Report) -> Integers:
-    """Return the positions of the blocks to write, without those that a running collector writes."""
+    """Return the positions of the selected blocks, without those above the tip of a running collector.
+
+    The collector writes those itself.
+    """
     wanted = selection.among(catalogue)
     tip_height = running_collector_tip(dataset)
     if tip_height is None:
@@ -198,7 +204,7 @@ def _select(catalogue: Catalogue, dataset: Dataset, selection: BlockSelection, r
 
 
 def _describe(catalogue: Catalogue, wanted: Integers, selection: BlockSelection, report: Report) -> None:
-    """Note in the report what the files hold: the tip, stale blocks and missing heights."""
+    """Write into the report what the block files hold: the tip, stale blocks and missing heights."""
     tip = catalogue.tree.tip
     if tip != NO_PARENT:
         report.tip_height = int(catalogue.heights[tip])
@@ -214,7 +220,10 @@ def _describe(catalogue: Catalogue, wanted: Integers, selection: BlockSelection,
 
 
 def _reject_debris(folder: BlockFolder, debris: list[Debris], rejects: Rejects, result: WorkResult) -> None:
-    """Write bytes that are not a block into `rejects`, except a last record that a node may be writing."""
+    """Write bytes of block files that hold no block into the table `rejects`.
+
+    The last record of the newest file is left out, because a node may be writing it.
+    """
     for each in debris:
         ref = debris_ref(folder, each)
         if each.is_last:
@@ -227,7 +236,7 @@ def _reject_debris(folder: BlockFolder, debris: list[Debris], rejects: Rejects, 
 
 
 def _without_bytes(rejected: list[RejectedBlock]) -> list[RejectedBlock]:
-    """Remove the bytes from rejected blocks, to free memory: they are in the table `rejects` by now."""
+    """Return rejected blocks without their bytes, to free memory: the table `rejects` has them by now."""
     return [each._replace(body=b"") for each in rejected]
 
 

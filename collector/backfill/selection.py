@@ -13,7 +13,10 @@ from collector.codec.arrays import Integers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSelection:
-    """A range of heights or of header times; a side that is None is unlimited."""
+    """A range of heights or of header times; a side that is None is unlimited.
+
+    Times are in seconds since 1970 UTC. Both heights are included; the later time is not.
+    """
 
     first_height: int | None = None
     last_height: int | None = None
@@ -27,7 +30,7 @@ class BlockSelection:
         return (from_s <= time_s) & (time_s < to_s)
 
     def among(self, catalogue: Catalogue) -> Integers:
-        """Return the positions of the selected blocks, sorted by height and then by hash."""
+        """Return the positions in a catalogue of the selected blocks, sorted by height and then by hash."""
         heights, times_s = catalogue.heights, catalogue.times_s
         selected = heights != UNKNOWN_HEIGHT
         if self.first_height is not None:
@@ -44,7 +47,7 @@ class BlockSelection:
 def missing_heights(
     catalogue: Catalogue, selected: Integers, selection: BlockSelection
 ) -> list[tuple[int, int]]:
-    """Return the spans of heights, both ends included, for which the selection finds no block."""
+    """Return the spans of heights (first, last), both included, that are selected and have no block."""
     is_by_time = selection.from_time_s is not None or selection.to_time_s is not None
     if is_by_time or catalogue.tree.tip == NO_PARENT:
         first = int(catalogue.heights[selected].min()) if len(selected) else 0

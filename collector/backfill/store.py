@@ -31,7 +31,7 @@ KIB: Final = 1024
 
 @dataclass(slots=True, kw_only=True)
 class WorkResult:
-    """Counts and problems of one unit of work, or the sum over many."""
+    """Holds the counts and problems of one unit of work, or the sum over many."""
 
     n_blocks: int = 0
     n_tx: int = 0
@@ -47,7 +47,7 @@ class WorkResult:
     times: StageTimes = field(default_factory=StageTimes)
 
     def add(self, other: "WorkResult") -> None:
-        """Add the counts and problems of another unit."""
+        """Add the counts and problems of another unit of work to this one."""
         for name in ("n_blocks", "n_tx", "n_without_fees", "n_present", "block_bytes", "file_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.memory_bytes = max(self.memory_bytes, other.memory_bytes)
@@ -59,7 +59,10 @@ class WorkResult:
 
 
 def store_blocks(dataset_root: Path, chain: str, raw_blocks: RawBlocks, result: WorkResult) -> None:
-    """Verify blocks and write the rows of the valid ones; note counts and rejected blocks in `result`."""
+    """Verify blocks and write the rows of the valid ones into a dataset.
+
+    `result` gets the counts and the rejected blocks.
+    """
     chunk, result.rejected = make_chunk(raw_blocks, chain, result.times)
     if chunk is not None:
         result.file_bytes = _write_chunk(Dataset.open(dataset_root, chain), chunk, result.times)
@@ -72,7 +75,7 @@ def store_blocks(dataset_root: Path, chain: str, raw_blocks: RawBlocks, result: 
 
 
 def _write_chunk(dataset: Dataset, chunk: Chunk, times: StageTimes) -> int:
-    """Write the rows of blocks of one span of heights; return the size of the files in bytes."""
+    """Write the rows of some blocks of one span of heights; return the size of the files in bytes."""
     with times.measure("encode"):
         transactions = transactions_table(chunk)
         blocks = blocks_table(chunk, chain=dataset.chain, verified_by=backend_name())
@@ -84,7 +87,7 @@ def _write_chunk(dataset: Dataset, chunk: Chunk, times: StageTimes) -> int:
 
 
 class Rejects:
-    """Writes rejected blocks into the table `rejects`, each only once, also over several runs."""
+    """Writes rejected blocks into the table `rejects`, each only once, even over several runs."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -93,7 +96,7 @@ class Rejects:
         self._written = {_identity(row["topic"], row["body"]) for row in own}
 
     def add(self, rejected: Sequence[RejectedBlock]) -> None:
-        """Write those rejected blocks that are not in the table yet."""
+        """Write those rejected blocks into the table `rejects` that it does not hold yet."""
         rows: list[RejectRow] = []
         for each in rejected:
             identity = _identity(each.ref.origin, each.body)
@@ -115,7 +118,7 @@ class Rejects:
 
 
 def _identity(topic: str, body: bytes) -> bytes:
-    """Return a hash of the origin and the bytes of a rejected block, by which a repetition is found."""
+    """Return a SHA-256 of the origin and bytes of a rejected block, by which a repetition is recognised."""
     return hashlib.sha256(topic.encode() + b"\x00" + body).digest()
 
 
@@ -124,13 +127,16 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 
 def _stem(chunk: Chunk) -> str:
-    """Return the file name for blocks, made of their heights and hashes."""
+    """Return the name, without ending, of a file with some blocks.
+
+    It has their heights and a hash of theirs.
+    """
     heights = [ref.height for ref in chunk.refs]
     digest = _digest(head.block_hash for head in chunk.heads)
     return f"backfill-{min(heights)}-{max(heights)}-{digest}"
 
 
 def peak_memory_bytes() -> int:
-    """Return the peak resident memory of this process."""
+    """Return the peak resident memory of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * KIB

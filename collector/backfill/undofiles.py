@@ -27,7 +27,10 @@ _length = Struct("<I")
 
 
 class UndoRequest(NamedTuple):
-    """A block whose undo data is to be found."""
+    """Describes a block whose undo data is to be found: file, parent, number of transactions, rank.
+
+    The rank is its place, by height, among the blocks of that file with as many transactions.
+    """
 
     file: int
     prev_hash: bytes
@@ -36,7 +39,7 @@ class UndoRequest(NamedTuple):
 
 
 class UndoRecord(NamedTuple):
-    """The position of undo data in a file."""
+    """The position of a block's undo data in a rev file: byte offset and size in bytes."""
 
     at: int
     size_bytes: int
@@ -44,14 +47,14 @@ class UndoRecord(NamedTuple):
 
 @dataclass(slots=True)
 class UndoFinder:
-    """Finds undo data in the files; remembers the records of the files that it searched last."""
+    """Finds undo data of blocks in the rev files; remembers the records of the files searched last."""
 
     folder: BlockFolder
     kept_files: int = 8
     _records: dict[int, dict[int, list[UndoRecord]]] = field(default_factory=dict)
 
     def find(self, requests: Sequence[UndoRequest]) -> tuple[Bytes, Integers]:
-        """Return the undo data of all blocks back to back, and the limits between them.
+        """Return the undo data of all requested blocks back to back, and the byte limits between them.
 
         A block without undo data has an empty part. First the likeliest record of each block is checked, all
         in one batch. If that record belongs to another block, the other records with the same number of
@@ -67,15 +70,18 @@ class UndoFinder:
         return np.frombuffer(b"".join(found), np.uint8), limits
 
     def _likeliest(self, request: UndoRequest) -> bytes:
-        """Read the record whose rank in its file is that of the block; return its undo data and checksum.
+        """Return undo data and checksum of the record whose rank in its file is that of the block.
 
-        Both are empty when there is no such record.
+        The result is empty when there is no such record.
         """
         group = self._group(request)
         return self._read(request.file, group[min(request.rank, len(group) - 1)]) if group else b""
 
     def _search(self, request: UndoRequest) -> bytes:
-        """Try all records with the right number of transactions, the ones of the nearest rank first."""
+        """Return the block's undo data without checksum; empty if no record belongs to the block.
+
+        All records with the right number of transactions are tried, those of the nearest rank first.
+        """
         group = self._group(request)
         for _, record in sorted(enumerate(group), key=lambda item: abs(item[0] - request.rank)):
             part = self._read(request.file, record)
@@ -100,7 +106,10 @@ class UndoFinder:
 
 
 def scan(folder: BlockFolder, file: int) -> Iterator[tuple[int, UndoRecord]]:
-    """Yield every record of an undo file, with the number of transactions that it covers."""
+    """Yield (number of transactions, position) for every record of an undo file.
+
+    The number does not count the coinbase.
+    """
     end = folder.size_bytes(file, "rev")
     pos = 0
     while pos < end:

@@ -30,7 +30,7 @@ PRELOADED: Final = ["collector.backfill.file_work", "collector.backfill.node_wor
 
 
 class InProcess(AbstractContextManager["InProcess"]):
-    """Runs the units in this process, for a backfill with one worker."""
+    """Runs units of work one after the other in this process, for a backfill with one worker."""
 
     count = 1
 
@@ -38,18 +38,18 @@ class InProcess(AbstractContextManager["InProcess"]):
         """Do nothing: there is no process to end."""
 
     def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
-        """Run the units one after the other; yield their results."""
+        """Run each unit of work when its result is asked for; yield the results in the order of the units."""
         return map(work, units)
 
     def wait_until_ready(self) -> None:
-        """Compile, or load from disk, the functions that the first unit needs."""
+        """Compile, or load from disk, the functions that the first unit of work needs."""
         load_compiled_functions()
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"]):
-    """Runs the units in worker processes, which start at once while the caller still reads headers.
+    """Runs units of work in worker processes, which start at once while the caller still reads headers.
 
-    They are forked from a server process that has loaded the modules and runs no threads.
+    The processes are forked from a server process that has loaded the modules and runs no threads.
     """
 
     def __init__(self, count: int) -> None:
@@ -67,10 +67,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
-        """Run the units in the workers; yield their results in any order.
+        """Run the units of work in the worker processes; yield their results as they finish.
 
         When a unit raises an error, the units that have started are finished first; then the error is raised
-        here.
+        here. Raises CollectorError when a worker process was killed.
         """
         pending: set[Future[WorkResult]] = set()
         todo = iter(units)
@@ -92,7 +92,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             ) from None
 
     def wait_until_ready(self) -> None:
-        """Return when every worker can take a unit."""
+        """Return when every worker process can take a unit of work."""
         wait(self._started)
 
 
@@ -102,7 +102,7 @@ def open_pool(workers: int) -> InProcess | WorkerPool:
 
 
 def prepare() -> None:
-    """Set up a worker process: one core, compiled functions loaded, and an end when the parent ends."""
+    """Set up a worker process: one core, compiled functions loaded; it ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and lets units end
     threading.Thread(target=_end_with_parent, daemon=True).start()
     configure_logging("auto", "warning")
@@ -113,7 +113,7 @@ def prepare() -> None:
 
 
 def load_compiled_functions() -> None:
-    """Compile, or load from disk, every compiled function that a unit needs."""
+    """Compile, or load from disk, every compiled function that the work on blocks needs."""
     data, limits = np.empty(0, np.uint8), np.zeros(1, np.int64)
     layout = walk_blocks(data, limits)
     types = output_types(data, layout.scripts)

@@ -20,7 +20,7 @@ OLD_US: Final = 7_200_000_000  # two hours: consensus lets a header's time be wr
 
 @dataclass(slots=True, eq=False)
 class _Arrival:
-    """Holds a row that may still wait for the block's height and for the node's answer."""
+    """Holds an event of a block, such as seen, whose row may wait for the height or the node's answer."""
 
     block_hash: bytes
     event: str
@@ -33,7 +33,7 @@ class _Arrival:
 
 
 class Arrivals:
-    """Holds the block arrivals of one node and session whose rows are not complete, and makes the rows.
+    """Collects the block arrivals of one node in one session, and makes a row of each once all is known.
 
     It calls `ask_if_behind` to have the node asked whether it knows headers of blocks that it has not
     connected; the caller passes the answer to `answer_if_behind`.
@@ -54,10 +54,11 @@ class Arrivals:
     def add(
         self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch, *, block: RecentBlock | None
     ) -> None:
-        """Add an arrival, whose row goes into `batch` when its height and the catch-up mark are known.
+        """Add an event of a block, whose row goes into `batch` once height and catch-up mark are known.
 
-        `block` is None while the block's height is unknown; `resolve` brings it. `event` and `kind` are
-        values of these columns, and `at_us` is the wall clock.
+        `block` is None while the block's height is unknown; a later call of `resolve` gives it. `event` (such
+        as `seen`) and `kind` (such as `pushed`) are values of these columns, and `at_us` is the wall clock in
+        microseconds since 1970 UTC.
         """
         arrival = _Arrival(block_hash, event, at_us, kind, batch, block)
         if block is None:
@@ -71,7 +72,7 @@ class Arrivals:
         self._ask_if_due()
 
     def resolve(self, block_hash: bytes, block: RecentBlock | None) -> None:
-        """Give the waiting arrivals of a block its height.
+        """Give the waiting events of a block its height; rows that are complete then go to their batches.
 
         `block` is None when the node cannot give the block.
         """
@@ -82,7 +83,7 @@ class Arrivals:
         self._give_out(arrivals)
 
     def answer_if_behind(self, *, is_behind: bool | None) -> None:
-        """Take the answer to `ask_if_behind`, and complete the arrivals that waited for it.
+        """Take the node's answer on whether it was behind, and complete the rows that waited for the answer.
 
         `is_behind` says whether the node knew headers of blocks that it had not connected; None: it did not
         answer.
@@ -97,7 +98,7 @@ class Arrivals:
         self._ask_if_due()
 
     def flush(self) -> None:
-        """Complete every row with what is known, because no more answers come."""
+        """Complete every waiting row with what is known, because no more answers come."""
         self._judging += self._unjudged
         self._unjudged = []
         for block_hash in list(self._without_height):
@@ -105,23 +106,23 @@ class Arrivals:
         self.answer_if_behind(is_behind=None)
 
     def _ask_if_due(self) -> None:
-        """Ask whether the node is behind, when an arrival needs the answer and no such request is open."""
+        """Ask whether the node is behind, if an event needs the answer and no such request is open."""
         if self._unjudged and not self._is_asking:
             self._is_asking = True
             self._judging, self._unjudged = self._unjudged, []
             self._ask_if_behind()
 
     def _give_out(self, arrivals: list[_Arrival]) -> None:
-        """Add the rows of those `arrivals` that wait for nothing more to their batches."""
+        """Add the rows of those events that wait for nothing more to their batches."""
         for arrival in arrivals:
             if arrival.n_missing == 0:
                 arrival.batch.add("block_arrivals", [self._row(arrival)])
                 arrival.batch.n_pending_rows -= 1
 
     def _row(self, arrival: _Arrival) -> BlockArrivalRow:
-        """Make the row of an arrival.
+        """Return the row of `block_arrivals` for an event of a block.
 
-        A block whose header was hours old when it came is marked as a catch-up.
+        A block whose header was hours old when the block came is marked as a catch-up.
         """
         block, is_catch_up = arrival.block, arrival.was_behind
         is_arrival = arrival.kind == "pushed" and arrival.event != "disconnected"

@@ -32,7 +32,7 @@ INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, r
 
 
 class BlockFetcher:
-    """Fetches the blocks that one node's messages name in one session, and the blocks that the dataset lacks.
+    """Fetches blocks for one node in one session: those that its messages name, and those the dataset lacks.
 
     It calls `on_resolved` when the node has answered about a block, or has refused to.
     """
@@ -67,14 +67,14 @@ class BlockFetcher:
     # --- called by the pipeline to report and to ask for blocks
 
     def start(self, tip_hash: bytes, tip_height: int, at_us: int) -> None:
-        """Begin at the node's tip: want every block after it, and fetch the missing ones below it."""
+        """Begin at the node's tip: store every later block, and fetch missing blocks below the tip."""
         self.want_above(tip_height)
         self.tip_hash = tip_hash
         self._tracker.add_event(tip_hash, "connected", at_us, "at_start", self._batches.current)
         self._tracker.fetch_missing(self._stored.missing, monotonic_us())
 
     def want_above(self, height: int) -> None:
-        """Want every block above a height, unless a height to begin at is set already."""
+        """Store every block above a height from now on, unless such a height is set already."""
         if self._stored.first_wanted_height is None:
             self._stored.want_from(height + 1)
 
@@ -87,16 +87,16 @@ class BlockFetcher:
         )
 
     def take_raw(self, raw: bytes, at_us: int, batch: Batch) -> Block:
-        """Parse and verify the block of a `rawblock` message, and note that it was seen at `at_us`.
+        """Parse, verify and return the block of a `rawblock` message, and record that it was seen at `at_us`.
 
-        `at_us` is the wall clock. Raises DecodeError when the block is not valid.
+        `at_us` is the wall clock in microseconds. Raises DecodeError when the block is not valid.
         """
         block = self._tracker.take_raw(raw)
         self.add_event(block.block_hash, "seen", at_us, batch)
         return block
 
     def add_event(self, block_hash: bytes, event: str, at_us: int, batch: Batch) -> None:
-        """Note that a message says a block was seen, connected or disconnected, and follow the node's tip."""
+        """Record that a message said a block was seen, connected or disconnected; follow the node's tip."""
         self._tracker.add_event(block_hash, event, at_us, "pushed", batch)
         if event == "seen":
             return
@@ -111,38 +111,44 @@ class BlockFetcher:
         self.tip_hash = block_hash
 
     def want(self, block_hash: bytes) -> None:
-        """Ask the node for a block, unless such a request is open."""
+        """Ask the node for a block, unless a request for the block is open."""
         self._tracker.want(block_hash)
 
     def tick(self, now_us: int, *, at_once: bool = False) -> None:
-        """Ask for the next missing block if it is due.
+        """Ask the node for the next missing block if its time has come (`now_us`, monotonic clock).
 
-        With `at_once`, ask for it even if it is not due yet.
+        With `at_once`, ask even before that time.
         """
         self._tracker.tick(now_us, at_once=at_once)
 
     def flush(self) -> None:
-        """Complete every row with what is known, because no more answers come."""
+        """Complete every waiting row with what is known, because no more answers come."""
         self._tracker.flush()
 
     # --- read by the pipeline
 
     @property
     def is_filling(self) -> bool:
-        """Return whether blocks that no message named are being fetched, or the tip is being asked for."""
+        """Return whether blocks that no message named are being fetched, or the node's tip is awaited."""
         return self._tracker.is_filling or self._n_tips_asked > 0
 
     def block(self, block_hash: bytes) -> Block | None:
-        """Return the block with this hash if it was parsed lately, else None."""
+        """Return the block with this hash if it was parsed in the last minutes, else None."""
         return self._tracker.block(block_hash)
 
     def txids_of(self, block_hash: bytes) -> list[bytes]:
-        """Return the txids of a block in its order; an empty list when it was not parsed lately."""
+        """Return the txids of a block in block order.
+
+        An empty list if it was not parsed in the last minutes.
+        """
         block = self._tracker.block(block_hash)
         return [] if block is None else [transaction.txid for transaction in block.transactions]
 
     def outpoints_spent_in(self, block_hash: bytes) -> list[bytes]:
-        """Return the outpoints that a block spends; an empty list when it was not parsed lately."""
+        """Return the outpoints that a block spends.
+
+        An empty list if it was not parsed in the last minutes.
+        """
         block = self._tracker.block(block_hash)
         if block is None:
             return []
@@ -153,7 +159,7 @@ class BlockFetcher:
     def ask_block(self, block_hash: bytes, *, needs_raw: bool) -> None:
         """Ask the node for a block, and for its raw bytes too if `needs_raw`.
 
-        Give the answer to the tracker.
+        Pass the answer to the tracker.
         """
         self._requests.blocks.ask(
             partial(ask_block, block_hash=block_hash, raw=needs_raw),
@@ -164,7 +170,7 @@ class BlockFetcher:
     def ask_if_behind(self) -> None:
         """Ask the node whether it knows headers of blocks that it has not connected.
 
-        Give the answer to the tracker.
+        The answer is passed to the tracker.
         """
         self._requests.status.ask(
             ask_behind,
@@ -173,7 +179,10 @@ class BlockFetcher:
         )
 
     def _on_block(self, block_hash: bytes, answer: BlockAnswer) -> None:
-        """Give the node's answer about a block to the tracker; when that resolves it, call `on_resolved`."""
+        """Pass the node's answer about a block to the tracker.
+
+        If that completes the block, call `on_resolved`.
+        """
         current = self._batches.current
         use = self._tracker.take_answer(block_hash, answer, wall_us(), monotonic_us(), current)
         if use is AnswerUse.RESOLVED:
@@ -183,7 +192,7 @@ class BlockFetcher:
     def _no_block(self, block_hash: bytes, error: NodeError) -> None:
         """Go on without a block that the node does not give, and call `on_resolved`.
 
-        When a wanted parent is unknown to the node, a row of `rejects` records that.
+        When the node does not know the missing parent of a stored block, a row of `rejects` records that.
         """
         log.warning("block.missing", node=self._node, block=hash_hex(block_hash), reason=str(error))
         is_unknown = isinstance(error, RpcError) and error.code == NOT_FOUND
@@ -194,10 +203,10 @@ class BlockFetcher:
         self._on_resolved(block_hash, None, self.txids_of(block_hash))
 
     def _on_tip(self, tip_hash: bytes, n_tip_changes: int) -> None:
-        """Take the node's tip and fetch its block if the dataset lacks it.
+        """Take the hash of the node's tip and fetch its block if the dataset lacks it.
 
-        `n_tip_changes` is the number of tip changes when the tip was asked for: a later message about the tip
-        wins.
+        `n_tip_changes` is the number of tip changes when the tip was asked for: if a message has changed the
+        tip since, the answer does not replace it.
         """
         self._n_tips_asked -= 1
         if n_tip_changes == self._n_tip_changes:
@@ -207,12 +216,12 @@ class BlockFetcher:
         self._tracker.fetch_missing([tip_hash], monotonic_us())
 
     def _no_tip(self, _: NodeError) -> None:
-        """Go on without the tip, because a stop cut off the request for it."""
+        """Count a request for the tip as ended, because a stop of the collector cut it off."""
         self._n_tips_asked -= 1
 
 
 def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:
-    """Ask the node for a block with the outputs that its transactions spent, and for its raw bytes if `raw`.
+    """Ask the node for a block with the outputs that it spent, and its raw bytes if `raw`; return the answer.
 
     When the node has lost the undo data, the answer has only the txids of the transactions. Raises NodeError
     when the node does not have the block or its answer has a wrong form.
@@ -240,11 +249,11 @@ def _transactions(answer: object) -> list[Any]:
 
 
 def ask_tip(client: RpcClient) -> bytes:
-    """Ask the node for the hash of its tip."""
+    """Return the hash of the node's tip in internal byte order."""
     return read_hash("getbestblockhash", client.call("getbestblockhash"))
 
 
 def ask_behind(client: RpcClient) -> bool:
-    """Ask the node whether it knows headers of blocks that it has not connected."""
+    """Return whether the node knows headers of blocks that it has not connected."""
     fields = Fields("getblockchaininfo", client.call("getblockchaininfo"))
     return fields.integer("headers") > fields.integer("blocks")

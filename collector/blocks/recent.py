@@ -16,7 +16,11 @@ KEEP_PARSED_US: Final = 300_000_000  # small blocks would fill that limit only a
 
 
 class RecentBlock(NamedTuple):
-    """Holds a block's place in the chain, its transactions' fees, and the values of what they spent."""
+    """Holds a block's height, parent and header time, its fees by txid, and the values that it spent.
+
+    `spent_sat` maps each outpoint that the block spends to its value in satoshi; `fees_sat` has a None for an
+    unknown fee.
+    """
 
     height: int
     prev_hash: bytes
@@ -26,13 +30,13 @@ class RecentBlock(NamedTuple):
 
 
 class RecentBlocks:
-    """Keeps the last 12 blocks that the node has described to us, by hash."""
+    """Keeps fees and spent values of the last 12 blocks that the node has described to us, by block hash."""
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[bytes, RecentBlock] = OrderedDict()
 
     def get(self, block_hash: bytes) -> RecentBlock | None:
-        """Return the recent block with this hash, or None when it is not among them."""
+        """Return fees and spent values of the block with this hash; None when it is not in the last 12."""
         return self._blocks.get(block_hash)
 
     def add(self, block_hash: bytes, block: RecentBlock) -> None:
@@ -42,11 +46,14 @@ class RecentBlocks:
             self._blocks.popitem(last=False)
 
     def block_with(self, txid: bytes) -> bytes | None:
-        """Return the hash of the recent block that contains a transaction, or None when none of them does."""
+        """Return the hash of that one of the last 12 blocks which contains a transaction.
+
+        None if none does.
+        """
         return next((hash_ for hash_, block in self._blocks.items() if txid in block.fees_sat), None)
 
     def spent_value_sat(self, txid: bytes, output: int) -> int | None:
-        """Return the value in satoshi of an output if a recent block spent it, else None."""
+        """Return the value in satoshi of an output if one of the last 12 blocks spent it, else None."""
         spent = outpoint(txid, output)
         values = (block.spent_sat.get(spent) for block in self._blocks.values())
         return next((value_sat for value_sat in values if value_sat is not None), None)
@@ -60,7 +67,7 @@ class _KeptBlock(NamedTuple):
 
 
 class ParsedBlocks:
-    """Keeps the blocks that were parsed in the last five minutes, by hash.
+    """Keeps the bytes and contents of blocks that were parsed in the last five minutes, by hash.
 
     Above a limit of bytes the oldest are dropped earlier.
     """

@@ -25,11 +25,11 @@ log = structlog.get_logger(__name__)
 
 
 class StoredBlocks:
-    """Holds the hashes of the blocks that the dataset has or is about to have.
+    """Holds the hashes of the blocks that the dataset has or is about to have; all nodes share one such set.
 
-    All nodes of a process share it. Every block from `first_wanted_height` on is wanted. It is None for an
-    empty dataset, until the first block is about to come. For the blocks in `with_transactions_only` the
-    dataset has the transactions but not the block's own row, because a file of `blocks` was lost.
+    Every block from the height `first_wanted_height` on is to be stored. It is None for an empty dataset,
+    until the first block is about to come. For the blocks in `with_transactions_only` the dataset has the
+    transactions but not the block's own row, because a file of `blocks` was lost.
     """
 
     def __init__(
@@ -51,29 +51,32 @@ class StoredBlocks:
 
     @property
     def missing(self) -> tuple[bytes, ...]:
-        """Return the blocks that are wanted and not stored.
+        """Return the hashes of the blocks that are to be stored and are not.
 
-        The next session fetches what this one does not.
+        What one session does not fetch, the next one does.
         """
         with self._lock:
             return tuple(self._missing)
 
     def add_missing(self, block_hash: bytes) -> None:
-        """Note that a block, the parent of a stored one, is wanted; do nothing when it is stored itself."""
+        """Record that the parent of a stored block is to be stored too.
+
+        Do nothing when it is stored already.
+        """
         with self._lock:
             if block_hash not in self._hashes:
                 self._missing.add(block_hash)
 
     def want_from(self, height: int) -> None:
-        """Set the height from which every block is wanted, unless a lower height is set already."""
+        """Set the height from which every block is to be stored, unless a lower height is set already."""
         with self._lock:
             first = self.first_wanted_height
             self.first_wanted_height = height if first is None else min(height, first)
 
     def reserve(self, block_hash: bytes, node: str) -> bool:
-        """Reserve a block for a node, whose session will store it.
+        """Reserve a block for a node, whose session will store it; return True.
 
-        Return False when it is stored or reserved.
+        Returns False when the block is already stored or reserved.
         """
         with self._lock:
             if block_hash in self._hashes:
@@ -98,7 +101,7 @@ class StoredBlocks:
 
 
 def read_stored_blocks(dataset: Dataset) -> StoredBlocks:
-    """Read which blocks the dataset holds, and which parents of these blocks it lacks.
+    """Return which blocks the dataset holds, and which parents of these blocks it lacks.
 
     Raises DatasetError naming the file when a file of `blocks` cannot be read.
     """
@@ -141,9 +144,9 @@ def _blocks_beyond(path: Path, hashes: pa.Array) -> list[bytes]:
 
 
 def _is_covered(connection: duckdb.DuckDBPyConnection, path: Path, heights: HeightArray) -> bool:
-    """Return whether the sorted `heights` contain every height between the lowest and the highest in a file.
+    """Return whether the sorted `heights` contain every height between the lowest and highest in a file.
 
-    The file's footer gives both heights; when it cannot be read, the result is False.
+    The file's metadata give both heights; when they cannot be read, the result is False.
     """
     query = "SELECT min(height), max(height) FROM read_parquet(?, hive_partitioning = false)"
     try:

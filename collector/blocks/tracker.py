@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class BlockAnswer(NamedTuple):
-    """Holds the node's answer about a block: getblock with verbosity 3, and the raw block if requested."""
+    """Holds the node's answer about a block: getblock with verbosity 3, and the raw bytes if requested."""
 
     height: int
     txids: list[bytes]
@@ -46,20 +46,20 @@ class BlockAnswer(NamedTuple):
 
 
 class BlockRequests(Protocol):
-    """Sends the requests of a tracker to its node.
+    """Sends a block tracker's requests to its node.
 
-    The caller gives the answers to the tracker's `take_` methods.
+    The caller passes the answers to the tracker's `take_` methods.
     """
 
     def ask_block(self, block_hash: bytes, *, needs_raw: bool) -> None:
-        """Ask the node for a block, and for its raw bytes too if `needs_raw`."""
+        """Ask the node for a block, and for its raw bytes too if `needs_raw`; return before it answers."""
 
     def ask_if_behind(self) -> None:
-        """Ask the node whether it knows headers of blocks that it has not connected."""
+        """Ask the node whether it knows headers of blocks it has not connected; return before it answers."""
 
 
 class AnswerUse(Enum):
-    """Says what a tracker did with an answer about a block."""
+    """Says what a block tracker did with an answer about a block: completed the block, or asked again."""
 
     RESOLVED = auto()  # the block has its rows, or is rejected
     ASKED_AGAIN = auto()  # the block's bytes are missing or wrong, so they are fetched by RPC
@@ -67,7 +67,7 @@ class AnswerUse(Enum):
 
 @dataclass(slots=True)
 class _WantedBlock:
-    """Holds what the tracker knows of a block while a request for it is open."""
+    """Holds what a block tracker knows of a block while its request to the node is open."""
 
     owner: Batch | None = None  # the batch of the first event that named the block
     kinds: set[str] = field(default_factory=set)
@@ -81,16 +81,16 @@ class _WantedBlock:
 
 
 class _MissingBlock(NamedTuple):
-    """Names a block that is to be fetched at the time `due_us` or later."""
+    """Names a block that is to be fetched at the time `due_us` (monotonic clock) or later."""
 
     block_hash: bytes
     due_us: int
 
 
 class BlockTracker:
-    """Turns the blocks of one node and session into rows.
+    """Turns the blocks of one node in one session into rows of the dataset.
 
-    Puts each block that the node describes into `recent`.
+    It also puts each block that the node describes into `recent`, the last blocks in memory.
     """
 
     def __init__(
@@ -121,12 +121,15 @@ class BlockTracker:
         return bool(self._missing) or any(wanted.fills_gap for wanted in self._wanted.values())
 
     def block(self, block_hash: bytes) -> Block | None:
-        """Return the block with this hash if it was parsed lately, else None."""
+        """Return the block with this hash if it was parsed in the last minutes, else None."""
         parsed = self._parsed.get(block_hash)
         return None if parsed is None else parsed.block
 
     def take_raw(self, raw: bytes) -> Block:
-        """Parse, verify and keep the block of a `rawblock` message; raise DecodeError when either fails."""
+        """Parse, verify, keep and return the block of a `rawblock` message.
+
+        DecodeError when it is not valid.
+        """
         parsed = parse_block(raw)
         verdict = verify_block(parsed.block, self._chain)
         if verdict != "valid":
@@ -135,11 +138,11 @@ class BlockTracker:
         return parsed.block
 
     def add_event(self, block_hash: bytes, event: str, at_us: int, kind: str, batch: Batch) -> None:
-        """Note that a block was seen, connected or disconnected.
+        """Record that a block was seen, connected or disconnected; its row goes into `batch` when complete.
 
-        Its row goes into `batch` when its height is known. The node is asked for a block that it has not
-        described yet. It is also asked when a message names a block that was there when the session began and
-        that the dataset does not hold. `event` and `kind` are values of the columns of `block_arrivals`.
+        The row waits for the block's height. The node is asked for a block that it has not described yet. It
+        is also asked when a message names a block that was there when the session began and that the dataset
+        does not hold. `event` and `kind` are values of the columns of `block_arrivals`.
         """
         block = self._recent.get(block_hash)
         self._arrivals.add(block_hash, event, at_us, kind, batch, block=block)
@@ -152,23 +155,24 @@ class BlockTracker:
                 batch.n_pending_rows += 1
 
     def want(self, block_hash: bytes) -> None:
-        """Ask the node for a block, unless such a request is open."""
+        """Ask the node for a block, unless a request for the block is open."""
         if block_hash not in self._wanted:
             needs_raw = block_hash not in self._parsed
             self._wanted[block_hash] = _WantedBlock(source="rpc" if needs_raw else "zmq")
             self._requests.ask_block(block_hash, needs_raw=needs_raw)
 
     def fetch_missing(self, hashes: Iterable[bytes], due_us: int) -> None:
-        """Queue the blocks of `hashes` for fetching; those that the dataset holds by `due_us` are skipped.
+        """Queue blocks for fetching at the time `due_us` (monotonic).
 
-        When such a block is stored, its parent is fetched too if the dataset lacks it.
+        Those that are stored by then are skipped. When such a block is stored, its parent is fetched too if
+        the dataset lacks it.
         """
         self._missing += [_MissingBlock(hash_, due_us) for hash_ in hashes if hash_ not in self._stored]
 
     def tick(self, now_us: int, *, at_once: bool = False) -> None:
-        """Forget old blocks, and ask for the next missing block that is due, when no request is open.
+        """Forget old blocks, and ask the node for the next queued block that is due, if no request is open.
 
-        With `at_once` none waits to be due.
+        With `at_once` a block need not be due.
         """
         self._parsed.forget(now_us, self._wanted)
         while self._missing and not self._wanted and (at_once or self._missing[0].due_us <= now_us):
@@ -224,16 +228,16 @@ class BlockTracker:
         return AnswerUse.RESOLVED
 
     def take_if_behind(self, *, is_behind: bool | None) -> None:
-        """Take whether the node knows headers of blocks that it has not connected.
+        """Take the node's answer on whether it knows headers of blocks that it has not connected.
 
-        None when it did not answer.
+        `is_behind` is None when the node did not answer.
         """
         self._arrivals.answer_if_behind(is_behind=is_behind)
 
     def give_up(self, block_hash: bytes) -> None:
         """Stop waiting for the node's answer about a block.
 
-        If we have its bytes and its height, store it without fees.
+        If the block's bytes and height are known, it is stored without fees.
         """
         wanted, parsed = self._wanted.get(block_hash), self._parsed.get(block_hash)
         recent: RecentBlock | None = None
@@ -259,7 +263,7 @@ class BlockTracker:
         self._resolve(block_hash, recent)
 
     def flush(self) -> None:
-        """Complete every row with what is known, because no more answers come."""
+        """Complete every waiting row with what is known, because no more answers come."""
         self._missing.clear()
         for block_hash in list(self._wanted):
             self.give_up(block_hash)
@@ -298,7 +302,7 @@ class BlockTracker:
             owner.add("transactions", transaction_rows)
 
     def _fetch_parent(self, block: RecentBlock, wanted: _WantedBlock, now_us: int) -> None:
-        """Fetch the parent of a block if the dataset lacks it and wants blocks of its height."""
+        """Queue the parent of a block for fetching if the dataset lacks it and should have its height."""
         first_height = self._stored.first_wanted_height
         if first_height is None or block.height <= first_height:
             return
@@ -308,10 +312,10 @@ class BlockTracker:
             self.fetch_missing([block.prev_hash], due_us)
 
     def _amounts(self, block: Block, verbose: Mapping[str, Any]) -> tuple[list[int | None], dict[bytes, int]]:
-        """Return the fees of a block's transactions, and the values of what they spent, by outpoint.
+        """Return the fees of a block's transactions in order, and the values that they spent, by outpoint.
 
-        The fees are None and the values empty when the node has lost the block's undo data, or when its
-        answer has a wrong form.
+        Both are in satoshi. The fees are None and the values empty when the node has lost the block's undo
+        data, or when its answer has a wrong form.
         """
         try:
             return _checked_amounts(fees_from_getblock(verbose), _values_spent(block, verbose))
@@ -325,15 +329,18 @@ class BlockTracker:
         return [None] * len(verbose["tx"]), {}
 
     def _ask_again(self, block_hash: bytes, wanted: _WantedBlock) -> AnswerUse:
-        """Fetch a block's bytes by RPC, because the bytes that we received are missing or wrong."""
+        """Ask the node for a block's bytes, because those that we received are missing or wrong.
+
+        Returns ASKED_AGAIN.
+        """
         wanted.source = "rpc"
         self._requests.ask_block(block_hash, needs_raw=True)
         return AnswerUse.ASKED_AGAIN
 
     def _resolve(self, block_hash: bytes, block: RecentBlock | None) -> None:
-        """Stop waiting for a block and complete its arrivals.
+        """Stop waiting for a block and complete the rows of its arrivals.
 
-        `block` is None when the node cannot give it.
+        `block` is None when the node cannot give the block.
         """
         wanted = self._wanted.pop(block_hash, None)
         if wanted is None:
@@ -350,7 +357,10 @@ class BlockTracker:
 
 
 def _parse_named(raw: bytes, block_hash: bytes) -> ParsedBlock:
-    """Parse the block that the node gave for a hash; raise DecodeError when it is another block or none."""
+    """Parse and return the block that the node gave for a hash.
+
+    DecodeError when it is another block or none.
+    """
     parsed = parse_block(raw)
     if parsed.block.block_hash != block_hash:
         raise DecodeError(f"the node gave block {hash_hex(parsed.block.block_hash)} for another")
@@ -360,9 +370,9 @@ def _parse_named(raw: bytes, block_hash: bytes) -> ParsedBlock:
 def _checked_amounts(
     fees: list[int | None], spent_sat: dict[bytes, int]
 ) -> tuple[list[int | None], dict[bytes, int]]:
-    """Return the fees and output values unchanged.
+    """Return fees and output values (satoshi) unchanged, if all are valid.
 
-    Raise DecodeError for one below 0 or above 21 million BTC.
+    Raises DecodeError for one below 0 or above 21 million BTC.
     """
     for amount_sat in (*fees, *spent_sat.values()):
         if amount_sat is not None and not 0 <= amount_sat <= MAX_MONEY_SAT:
@@ -388,9 +398,9 @@ def reject_row(
     *,
     sequence: int | None = None,
 ) -> RejectRow:
-    """Return a row of `rejects` that keeps `body` and the reason for which it was refused.
+    """Return a row of the table `rejects`: the bytes `body` and the reason for which they were refused.
 
-    `origin` is node and session; `received_us` is the wall clock.
+    `origin` is node and session; `received_us` is the wall clock in microseconds.
     """
     return {
         "node": origin[0],

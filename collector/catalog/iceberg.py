@@ -44,7 +44,10 @@ TABLE_PROPERTIES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogedTable:
-    """Says what became of one table: files of this call, and what the catalogue lists now."""
+    """Holds what was done with one table: files added and removed, and files and rows listed now.
+
+    `metadata` is the address of the table's Iceberg metadata.
+    """
 
     name: str
     n_added: int
@@ -54,12 +57,12 @@ class CatalogedTable:
     metadata: str  # address of the newest metadata file; DuckDB's iceberg_scan() takes it
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
+        """Return the fields as a dict by name, for JSON."""
         return asdict(self)
 
 
 def own_catalog(dataset: Dataset) -> Any:
-    """Open the SQLite catalogue in the folder of the dataset; make it where it is missing.
+    """Open the SQLite catalogue in the dataset's folder and return it; make it where it is missing.
 
     Raises SettingsError where pyiceberg is not installed, or where Iceberg cannot name the folder.
     """
@@ -74,7 +77,7 @@ def own_catalog(dataset: Dataset) -> Any:
 
 
 def named_catalog(name: str) -> Any:
-    """Open a catalogue of pyiceberg's own settings: ~/.pyiceberg.yaml or PYICEBERG_CATALOG__<NAME>__URI.
+    """Return a catalogue of pyiceberg's own settings: ~/.pyiceberg.yaml or PYICEBERG_CATALOG__<NAME>__URI.
 
     Raises SettingsError where pyiceberg is not installed, or knows no such catalogue.
     """
@@ -104,7 +107,7 @@ def bring_up_to_date(dataset: Dataset, catalog: Any) -> Iterator[CatalogedTable]
 
 
 def remove_unused_metadata(dataset: Dataset, catalog: Any) -> None:
-    """Remove metadata files of our own catalogue that no snapshot names any more, an hour after their end."""
+    """Remove metadata files of our own catalogue that no snapshot has named for the last hour."""
     latest_s = time.time() - UNUSED_AFTER_S
     for name in TABLES:
         table = catalog.load_table((dataset.chain, name))
@@ -117,14 +120,17 @@ def remove_unused_metadata(dataset: Dataset, catalog: Any) -> None:
 
 
 class _Listing:
-    """Is one table of the catalogue that is brought up to date."""
+    """Brings one table of the Iceberg catalogue up to date with the files of the dataset."""
 
     def __init__(self, iceberg: Any, table: Table) -> None:
         self._iceberg = iceberg
         self._table = table
 
     def bring_up_to_date(self, wanted: Mapping[str, Path]) -> CatalogedTable:
-        """Commit one snapshot that lists exactly the wanted files, if the newest one does not."""
+        """Commit a snapshot that lists exactly the wanted files, if the newest one does not.
+
+        Return the result.
+        """
         self._evolve()
         listed = {task.file.file_path: task.file for task in self._iceberg.scan().plan_files()}
         snapshot = self._iceberg.current_snapshot()
@@ -151,7 +157,7 @@ class _Listing:
         )
 
     def _evolve(self) -> None:
-        """Add the columns that the table has got since, and the words of all columns."""
+        """Add the columns that the contract has and the Iceberg table lacks, and all column descriptions."""
         schema = arrow_schema(self._table)
         if set(schema.names) - set(self._iceberg.schema().column_names):
             with self._iceberg.update_schema() as update:
@@ -188,7 +194,7 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 
 def _load(catalog: Any, chain: str, table: Table) -> Any:
-    """Load a table of the catalogue; make it where it is missing.
+    """Return a table of the catalogue; make it where it is missing.
 
     Raises DatasetError where the catalogue names metadata that is not there.
     """
@@ -223,14 +229,17 @@ def _load(catalog: Any, chain: str, table: Table) -> Any:
 
 
 def _files(dataset: Dataset, table: Table) -> dict[str, Path]:
-    """Return the files of a table by the addresses that Iceberg gives them."""
+    """Map the address that Iceberg gives each file of a table (file://…) to the path of the file."""
     dataset.refuse_strange_paths(table)
     paths = [path.resolve() for path in dataset.paths(table)]
     return {f"file://{path}": path for path in paths}
 
 
 def _has_changed(path: Path, listed: Any, snapshot_ms: int) -> bool:
-    """Return whether a file may hold something else than what the newest snapshot listed."""
+    """Return whether a file may hold something else than when the newest snapshot listed it.
+
+    Size and time of the last change decide.
+    """
     status = path.stat()
     return status.st_size != listed.file_size_in_bytes or status.st_ctime_ns // 1_000_000 >= snapshot_ms
 

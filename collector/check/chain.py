@@ -9,7 +9,10 @@ from collector.dataset.schema import UNKNOWN_PARENT
 
 
 def check_heights(view: DatasetView) -> CheckResult:
-    """Find heights without a block, from the lowest stored one to the highest that a node connected."""
+    """Find heights without a block, from the lowest stored one to the highest that a node connected.
+
+    All functions `check_…` return a CheckResult with what they found.
+    """
     result = CheckResult("heights", "every height from the first to the last is there")
     result.n_rows = view.count("FROM blocks")
     query = """
@@ -27,10 +30,10 @@ def check_heights(view: DatasetView) -> CheckResult:
 
 
 def _find_missing_above(view: DatasetView, result: CheckResult) -> None:
-    """Add to `result` each block that a node connected above the highest stored block and that is not stored.
+    """Add to `result` each block above the highest stored one that a node connected and that is not stored.
 
-    It is a breach; it is a note while a backfill or a collector of the node runs, because these may still
-    store it.
+    It breaks the contract; it is only a note while a backfill or a collector of the node runs, because these
+    may still store it.
     """
     query = """
         SELECT node, lower(hex(block_hash)), height FROM (
@@ -80,7 +83,8 @@ _UNMENDABLE_ORPHANS: Final = f"""
 def check_parents(view: DatasetView) -> CheckResult:
     """Find blocks whose parent has a wrong height, or is missing although its height is stored.
 
-    A missing parent that no node has any more is a note, no breach.
+    A missing parent that no node has any more is a note; it does not break the contract. Returns a
+    CheckResult.
     """
     query = """
         SELECT lower(hex(block_hash)), height, lower(hex(prev_hash)), parent_height FROM (
@@ -123,7 +127,7 @@ def check_parents(view: DatasetView) -> CheckResult:
 
 
 def check_verdicts(view: DatasetView) -> CheckResult:
-    """Find blocks that did not pass verification when they were stored."""
+    """Find blocks that did not pass verification when they were stored; return them as a CheckResult."""
     query = "SELECT lower(hex(block_hash)), height, verdict FROM blocks WHERE verdict <> 'valid'"
     return view.result(
         "verdicts",
@@ -153,7 +157,7 @@ _STORED: Final = """
 def check_arrivals(view: DatasetView) -> CheckResult:
     """Find arrivals, tips and templates whose height or parent differs from the stored block's.
 
-    A block that arrived and is not stored is a note.
+    A block that arrived and is not stored is a note. Returns a CheckResult.
     """
     result = CheckResult("arrivals", "arrivals, tips and templates have the height and parent of their block")
     result.n_rows = view.count("FROM block_arrivals")

@@ -35,7 +35,10 @@ TOTALS: Final = {
 
 
 def check_transactions(view: DatasetView) -> CheckResult:
-    """Compare each block with the number, heights and sums of its transactions."""
+    """Find blocks that differ from the number, heights or sums of their transactions.
+
+    Return a CheckResult.
+    """
     query = _unlike_their_transactions()
     if view.is_being_backfilled:  # it writes transactions first, and their blocks next
         query = f"SELECT * FROM ({query}) AS f(block_hash, height, a, b, wrong) WHERE wrong <> 'no block'"  # noqa: S608 - a query of ours
@@ -67,7 +70,7 @@ def check_transactions(view: DatasetView) -> CheckResult:
 
 
 def _unlike_their_transactions() -> str:
-    """Return a query for blocks that differ from their transactions; its last column names what differs."""
+    """Return a SQL query for blocks that differ from their transactions; its last column says in what."""
     of_blocks = ", ".join(f"any_value({name}) AS {name}" for name in TOTALS)
     of_transactions = ", ".join(f"{total} AS {name}" for name, total in TOTALS.items())
     names = ", ".join(f"CASE WHEN b.{name} <> t.{name} THEN '{name}' END" for name in TOTALS)
@@ -98,7 +101,10 @@ def _unlike_their_transactions() -> str:
 
 
 def check_templates(view: DatasetView) -> CheckResult:
-    """Compare each template with the number, session and sums of its transactions."""
+    """Find templates that differ from the number, session or sums of their transactions.
+
+    Returns a CheckResult.
+    """
     query = """
         SELECT node, strftime(taken_at, '%Y-%m-%d %H:%M:%S.%f'), t.n_tx, x.n_tx
         FROM (
@@ -137,7 +143,10 @@ def check_templates(view: DatasetView) -> CheckResult:
 
 
 def check_copies(view: DatasetView) -> CheckResult:
-    """Check that rows of one transaction (by wtxid) in mempools and blocks have the same values."""
+    """Find transactions (by wtxid) whose rows in mempools and blocks have different values.
+
+    Returns a CheckResult.
+    """
     result = CheckResult("copies", "rows of one transaction in mempools and blocks are alike")
     columns = (
         "wtxid, txid, size_bytes, weight_wu, n_inputs, n_outputs, output_value_sat, signals_rbf, fee_sat"
@@ -162,7 +171,10 @@ def check_copies(view: DatasetView) -> CheckResult:
 
 
 def check_fees(view: DatasetView) -> CheckResult:
-    """Count mempool entries without a fee although `transactions` has it; `mend` fills it."""
+    """Count, by node and day, mempool entries without a fee that the table `transactions` has.
+
+    They are notes in the CheckResult; `pool-collector mend` fills them.
+    """
     result = CheckResult("fees", "a fee that transactions has is not null in mempool_txs")
     result.n_rows = view.count("FROM mempool_txs")
     query = """
@@ -181,7 +193,10 @@ def check_fees(view: DatasetView) -> CheckResult:
 
 
 def check_block_fees(view: DatasetView) -> CheckResult:
-    """Name the heights of blocks whose fees are null; a later backfill fills them."""
+    """Find the spans of heights of blocks whose fees are null; they are notes in the CheckResult.
+
+    A later backfill fills the fees.
+    """
     result = CheckResult("block_fees", "the fees of every block are there")
     result.n_rows = view.count("FROM blocks")
     # A block without transactions but its coinbase has no fees to learn: it does not end a range.
@@ -207,7 +222,10 @@ def check_block_fees(view: DatasetView) -> CheckResult:
 
 
 def check_sources(view: DatasetView) -> CheckResult:
-    """Compare the number of imported rows with the number that `external_sources` records."""
+    """Find imports whose number of rows is not the one that the table `external_sources` records.
+
+    Returns a CheckResult.
+    """
     result = CheckResult("sources", "imported rows have their source, and none is missing")
     said = " UNION ALL ".join(
         f"SELECT source, '{kind}' AS kind, count(*) AS n_rows FROM {name} GROUP BY source"  # noqa: S608 - names are the contract's
@@ -233,7 +251,10 @@ def check_sources(view: DatasetView) -> CheckResult:
 
 
 def check_sessions(view: DatasetView) -> CheckResult:
-    """Find rows whose session is not in `nodes`, and sessions of a node on another chain."""
+    """Find rows whose session is not in the table `nodes`, and sessions of a node on another chain.
+
+    Returns a CheckResult.
+    """
     result = CheckResult("sessions", "the session of each row is in nodes, and its node is on this chain")
     chain = view.dataset.chain
     result.breaches(

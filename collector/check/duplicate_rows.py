@@ -14,7 +14,10 @@ KEEP_ONE: Final = (
 
 
 def check_grain(view: DatasetView) -> CheckResult:
-    """Find rows that are stored more than once; copies of a block that agree are only a note."""
+    """Find rows that are stored more than once; copies of a block that agree are only a note.
+
+    Returns a CheckResult.
+    """
     result = CheckResult("grain", "each row is there once")
     for table in TABLES.values():
         result.n_rows += view.count(f"FROM {table.name}")

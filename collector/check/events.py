@@ -22,9 +22,10 @@ WHOLE: Final = """
 
 
 def check_moments(view: DatasetView) -> CheckResult:
-    """Check that messages are stamped in the order of their counters, and within their coverage interval.
+    """Find messages whose times contradict their counters' order, or lie outside their coverage interval.
 
-    A clock may be slewed: times may contradict the order by less than the setting `clock_step_s`.
+    A clock may be slewed: times may contradict the order by less than the setting `clock_step_s`. Returns a
+    CheckResult.
     """
     # If messages are in order, it is enough to compare the first and the last of an interval.
     query = f"""
@@ -66,7 +67,10 @@ def check_moments(view: DatasetView) -> CheckResult:
 
 
 def check_tips(view: DatasetView) -> CheckResult:
-    """Check that each connected block has the tip as parent, and that only the tip is disconnected."""
+    """Find connected blocks whose parent is not the tip, and disconnected blocks that were not the tip.
+
+    Returns a CheckResult.
+    """
     query = f"""
         WITH runs AS ({RUNS}), changes AS (
             SELECT e.node, e.session, e.sequence, e.event, e.hash, b.prev_hash,
@@ -100,7 +104,8 @@ def check_tips(view: DatasetView) -> CheckResult:
 def check_reasons(view: DatasetView) -> CheckResult:
     """Find removed transactions whose recorded reason has no event that explains it.
 
-    The event is a replacement, a connected block (conflict) or a disconnected block (reorganisation).
+    The event is a replacement, a connected block (conflict) or a disconnected block (reorganisation). Returns
+    a CheckResult.
     """
     query = f"""
         WITH events AS (FROM mempool_events SEMI JOIN ({WHOLE}) USING (node, session) WHERE kind = 'pushed'),
@@ -133,7 +138,10 @@ def check_reasons(view: DatasetView) -> CheckResult:
 
 
 def check_rawblocks(view: DatasetView) -> CheckResult:
-    """Compare how many `rawblock` messages coverage counts with how many arrived or were rejected."""
+    """Find sessions in which coverage counts another number of `rawblock` messages than arrived.
+
+    A message that was rejected counts as arrived. Returns a CheckResult.
+    """
     query = f"""
         SELECT node, session, sum(n_messages) AS n_claimed, sum(n_there) AS n_there FROM (
             SELECT node, session, n_messages, 0 AS n_there FROM coverage WHERE topic = 'rawblock'
@@ -156,7 +164,10 @@ def check_rawblocks(view: DatasetView) -> CheckResult:
 
 
 def check_pulled(view: DatasetView) -> CheckResult:
-    """Check that rows which come from mempool snapshots are there both as event and as entry."""
+    """Find rows from mempool snapshots that are there only as event or only as entry.
+
+    Returns a CheckResult.
+    """
     query = f"""
         WITH whole AS ({WHOLE}), events AS (
             FROM mempool_events SEMI JOIN whole USING (node, session) WHERE kind = 'pulled'

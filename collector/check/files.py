@@ -35,7 +35,7 @@ _DAY_FOLDER: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 
 
 class FileChecks:
-    """Checks files, and collects what it finds in six results, one per rule."""
+    """Checks Parquet files of the dataset, and collects the faults in six results, one per rule."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -52,7 +52,9 @@ class FileChecks:
         return [self.readable, self.schema, self.footers, self.sorted, self.folders, self.values]
 
     def check_file(self, table: Table, path: Path) -> bool:
-        """Check the file at `path`, add faults to the results, and return whether its rows can be used.
+        """Check the Parquet file at `path` and return whether its rows can be used.
+
+        Add faults to the results.
 
         Raises FileNotFoundError when the file has gone, PermissionError when this user may not read it.
         """
@@ -120,7 +122,7 @@ class FileChecks:
 
 
 def _wrong_schema(table: Table, found: pa.Schema) -> str:
-    """Say what is wrong with a file's columns or metadata; return an empty text if nothing is.
+    """Return a text on what is wrong with a file's columns or metadata; an empty text if nothing is.
 
     An older file may lack nullable columns.
     """
@@ -159,7 +161,7 @@ def _stored_schema(table: Table) -> pa.Schema:
 
 
 def _groups(table: Table, file: pq.ParquetFile) -> Iterator[pa.Table]:
-    """Yield the rows of each row group; columns that an older file lacks are null."""
+    """Yield the rows of each row group of a file as a table; columns that an older file lacks are null."""
     for number in range(file.num_row_groups):
         rows = file.read_row_group(number)
         columns: list[Any] = [
@@ -172,9 +174,9 @@ def _groups(table: Table, file: pq.ParquetFile) -> Iterator[pa.Table]:
 
 
 def _false_statement(chunks: Sequence[ColumnChunk], rows: pa.Table) -> str:
-    """Say what the footer (`chunks`) states about a row group that its rows contradict.
+    """Return a text on what a file's footer (`chunks`) says of a row group and its rows contradict.
 
-    Returns an empty text when they agree.
+    The text is empty when they agree.
     """
     for chunk in chunks:
         if chunk.n_rows != len(rows):
@@ -194,7 +196,7 @@ def _false_statement(chunks: Sequence[ColumnChunk], rows: pa.Table) -> str:
 
 
 def _are_bounds(chunk: ColumnChunk, values: pa.ChunkedArray) -> bool:
-    """Return whether the least and greatest value in a footer are those of `values`.
+    """Return whether the least and greatest value in a file's footer are those of a column's `values`.
 
     A footer may shorten long text or bytes.
     """
@@ -223,9 +225,9 @@ def _value(text: str, of_type: pa.DataType) -> Any:
 
 
 def _other_form(chunks: Sequence[ColumnChunk]) -> str:
-    """Say how a row group differs in number of rows or compression from those that this software writes.
+    """Return a text on how a row group differs in size or compression from those that this software writes.
 
-    Returns an empty text when it does not differ.
+    The text is empty when it does not differ.
     """
     for chunk in chunks:
         if chunk.n_rows > ROW_GROUP_ROWS:
@@ -257,7 +259,7 @@ def _day(moment: dt.datetime) -> str:
 def check_files(
     files: DatasetFiles, checks: FileChecks, progress: Callable[[str], None]
 ) -> dict[str, list[Path]]:
-    """Check every listed file; return by table those whose rows can be used.
+    """Check every listed file; return for each table the paths of the files whose rows can be used.
 
     `progress` gets a line before each file. Raises FileNotFoundError when a file has gone meanwhile.
     """

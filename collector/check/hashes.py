@@ -75,7 +75,10 @@ _COINBASES: Final = """
 
 
 def check_hashes(view: DatasetView) -> CheckResult:
-    """Compute hashes of blocks, of coinbases and merkle roots again; check that blocks meet their targets."""
+    """Find blocks whose header, coinbase or txids do not give the stored hashes, txid and merkle root.
+
+    All are hashed again; block hashes must also meet their targets. Returns a CheckResult.
+    """
     result = CheckResult(
         "hashes", "headers and coinbases hash to their ids, with the block's work, txids to its merkle root"
     )
@@ -112,7 +115,7 @@ def _look_at_headers(view: DatasetView, rows: pa.Table, result: CheckResult) -> 
 
 
 def _look_at_coinbases(view: DatasetView, rows: pa.Table, result: CheckResult) -> None:
-    """Hash each coinbase with and without its witness, as its columns rebuild it."""
+    """Add to `result` each coinbase that, rebuilt from its columns, does not hash to its txid and wtxid."""
     found = rows.to_pylist()
     for column, with_witness in (("coinbase_txid", False), ("wtxid", True)):
         rebuilt = [coinbase_bytes(row, with_witness=with_witness) or b"" for row in found]
@@ -143,7 +146,7 @@ def _tell(view: DatasetView, result: CheckResult, block_hash: Bytes, height: int
 
 
 def check_bodies(view: DatasetView) -> CheckResult:
-    """Hash the raw bytes of transactions again."""
+    """Find transactions whose stored raw bytes do not hash to their txid; return a CheckResult."""
     result = CheckResult("bodies", "raw bytes of transactions hash to their txids")
     for rows in _batches(view, "SELECT txid, raw FROM mempool_bodies"):
         result.n_rows += len(rows)
@@ -158,7 +161,7 @@ def check_bodies(view: DatasetView) -> CheckResult:
 
 
 def check_subsidies(view: DatasetView) -> CheckResult:
-    """Compare the stored subsidy of each block with what the chain allows at its height."""
+    """Find blocks whose stored subsidy is not what the chain allows at the height; return a CheckResult."""
     result = CheckResult("subsidies", "the subsidy is that of the height on this chain")
     found = view.rows("SELECT height, subsidy_sat, count(*) FROM blocks GROUP BY height, subsidy_sat")
     for height, stored_sat, count in found:
@@ -173,7 +176,7 @@ def check_subsidies(view: DatasetView) -> CheckResult:
 
 
 def _target(bits: int) -> int:
-    """Return the target that `bits` encode; -1, which no hash meets, when they are not valid."""
+    """Return the target that a header's `bits` encode; -1, which no hash meets, when they are not valid."""
     try:
         return gpuhash.target_from_bits(bits)
     except gpuhash.InvalidInputError:
@@ -193,7 +196,7 @@ def _by_folder(view: DatasetView) -> Iterator[list[Path]]:
 
 
 def _hashes(column: pa.ChunkedArray | pa.Array) -> Bytes:
-    """Return a column of hashes as a numpy array of bytes with 32 columns, one row per hash."""
+    """Return a column of hashes as a numpy array uint8[n, 32], one row per hash."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     fixed = array.cast(HASH)
     start = fixed.offset * HASH.byte_width

@@ -21,7 +21,10 @@ _OF_A_MESSAGE: Final = pa.schema(
 
 @dataclass
 class Journals:
-    """Holds what the journals of a chain contain, and which nodes a collector records now."""
+    """Holds what the journals of a chain contain and Parquet does not yet, and which nodes are recorded now.
+
+    A journal is the log of a node's messages and rows; its files are called segments.
+    """
 
     segments: list[Path] = field(default_factory=list)
     rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)  # without those of `coverage`
@@ -31,12 +34,15 @@ class Journals:
 
     @property
     def stems(self) -> set[str]:
-        """Return the names, without ending, of the Parquet files that the segments become when sealed."""
+        """Return the names, without ending, of the Parquet files that the journals' files will become."""
         return {path.stem for path in self.segments}
 
 
 def read_journals(root: Path, chain: str) -> Journals:
-    """Read every journal of a chain; a segment that is sealed meanwhile is left out."""
+    """Return the contents of every journal of a chain.
+
+    A journal file that is sealed meanwhile is left out.
+    """
     found = Journals()
     for folder in journal_folders(root, chain):
         if is_lock_held(folder / FOLDER_LOCK):
@@ -61,5 +67,5 @@ def _readable(folder: Path) -> Iterator[tuple[Segment, SegmentContents]]:
 
 
 def messages_table(parts: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Join batches of journals into one table with node, session, topic and counter per message."""
+    """Return batches of journals as one table with node, session, topic and counter of each message."""
     return pa.Table.from_batches([part.cast(_OF_A_MESSAGE) for part in parts], schema=_OF_A_MESSAGE)

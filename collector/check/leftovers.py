@@ -14,7 +14,10 @@ YOUNG_S: Final = 3600.0  # a file that is being written is younger
 
 
 def check_leftovers(view: DatasetView) -> CheckResult:
-    """Find files that are no part of the dataset; they are notes, because no row is wrong."""
+    """Find files that are no part of the dataset; they are notes, because no row is wrong.
+
+    Returns a CheckResult.
+    """
     result = CheckResult("leftovers", "there are no unfinished, unsealed, damaged or foreign files")
     of_tables = {path for paths in view.files.by_table.values() for path in paths}
     of_tables.update(view.files.strange)  # the check `files` names them

@@ -28,7 +28,10 @@ class Examples(NamedTuple):
 
 @dataclass
 class CheckResult:
-    """Holds what one check looked at and what it found."""
+    """Holds what one check of a dataset counted and found.
+
+    `status` says whether it found nothing, only notes, or a breach of the contract.
+    """
 
     name: str
     title: str
@@ -38,7 +41,7 @@ class CheckResult:
     findings: list[Finding] = field(default_factory=list)
 
     def breach(self, what: str, mend: str, count: int = 1) -> None:
-        """Add a breach of the contract: what is wrong, how to mend it, and how many rows or files it has."""
+        """Add a breach of the contract: what is wrong, how to mend it, how many rows or files it affects."""
         self._add(BREACH, what, mend, count)
 
     def note(self, what: str, mend: str, count: int = 1) -> None:
@@ -46,11 +49,17 @@ class CheckResult:
         self._add(NOTE, what, mend, count)
 
     def breaches(self, found: Examples, describe: Describe) -> None:
-        """Add the rows that a query found as breaches: all count, and `describe` words the examples."""
+        """Add the rows that a query found as breaches of the contract.
+
+        All of them count; `describe` turns each example into a text and a way to mend it.
+        """
         self._add_found(BREACH, found, describe)
 
     def notes(self, found: Examples, describe: Describe) -> None:
-        """Add the rows that a query found as notes: all count, and `describe` words the examples."""
+        """Add the rows that a query found as notes, which do not break the contract.
+
+        All of them count; `describe` turns each example into a text and a way to mend it.
+        """
         self._add_found(NOTE, found, describe)
 
     def _add_found(self, status: str, found: Examples, describe: Describe) -> None:
@@ -66,5 +75,5 @@ class CheckResult:
 
 
 def display_hash(hex_text: str) -> str:
-    """Return a hash, given in hex in internal byte order, as people and RPC write it (reversed)."""
+    """Return in display order (reversed) a hash that is given in hex in internal byte order."""
     return bytes.fromhex(hex_text)[::-1].hex()

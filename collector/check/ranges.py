@@ -241,7 +241,7 @@ RANGES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def check_ranges(view: DatasetView) -> CheckResult:
-    """Find rows whose numbers are out of range or contradict each other."""
+    """Find rows whose numbers are out of range or contradict each other; return a CheckResult."""
     result = CheckResult("ranges", "numbers are in their ranges, and agree with each other")
     for name, conditions in RANGES.items():
         counts = ", ".join(f"count(*) FILTER (NOT ({condition}))" for condition, _ in conditions)

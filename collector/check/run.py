@@ -57,9 +57,10 @@ CHECKS: Final[tuple[Callable[[DatasetView], CheckResult], ...]] = (
 
 
 def check(dataset: Dataset, progress: Callable[[str], None] = lambda _: None) -> list[CheckResult]:
-    """Run every check on a dataset, change nothing, and return the results; `progress` gets a line per step.
+    """Run every check on a dataset and return the results; nothing is changed.
 
-    Raises DatasetError when the files change faster than they can be read.
+    `progress` gets a line before each step. Raises DatasetError when the files change faster than they can be
+    read.
     """
     return retry_while_files_move(dataset, lambda: _check_once(dataset, progress))
 

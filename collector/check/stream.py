@@ -57,7 +57,7 @@ _AHEAD: Final = f"((first_sequence - newest) & {COUNTER_RANGE - 1})"
 def check_intervals(view: DatasetView) -> CheckResult:
     """Find coverage intervals of a node and topic that overlap, end too early, or contradict the next one.
 
-    An interval with the end reason `sealed` must go on in the next one.
+    An interval with the end reason `sealed` must go on in the next one. Returns a CheckResult.
     """
     query = f"""
         SELECT node, topic, session, strftime(from_at, '%Y-%m-%d %H:%M:%S.%f'), CASE
@@ -103,7 +103,7 @@ def check_intervals(view: DatasetView) -> CheckResult:
 
 
 def check_messages(view: DatasetView) -> CheckResult:
-    """Compare the `sequence` messages that coverage claims, by their counters, with those present."""
+    """Find `sequence` messages counted in coverage and missing, or the reverse; return a CheckResult."""
     result = CheckResult("messages", "every message that coverage claims is there, and no other")
     view.rows(f"CREATE OR REPLACE TEMP TABLE present AS {PRESENT}")
     result.n_rows = view.count("FROM present")
@@ -154,10 +154,10 @@ def check_messages(view: DatasetView) -> CheckResult:
 
 
 def check_numbers(view: DatasetView) -> CheckResult:
-    """Check that the node's mempool sequence has no unexplained jump while our copy was in step.
+    """Find jumps in the node's mempool sequence that no block explains while our copy equalled the node's.
 
-    Each A or R uses one number, each C as many as it mined transactions. Transactions known only from a
-    snapshot may or may not count.
+    Each A (added) or R (removed) uses one number, each C (connected) as many as it mined transactions.
+    Transactions known only from a snapshot may or may not count. Returns a CheckResult.
     """
     result = CheckResult("numbers", "the node's mempool sequence skips only numbers that blocks explain")
     view.rows(f"CREATE OR REPLACE TEMP TABLE steps AS {_STEPS}")
@@ -184,7 +184,10 @@ def check_numbers(view: DatasetView) -> CheckResult:
 
 
 def check_first_seen(view: DatasetView) -> CheckResult:
-    """Check that each `pushed` entry or block arrival has the message it came from, and vice versa."""
+    """Find `pushed` mempool entries or block arrivals without their message, and messages without their row.
+
+    Returns a CheckResult.
+    """
     result = CheckResult("first_seen", "each pushed row has its message, and each message its row")
     result.n_rows = view.count("FROM mempool_txs")
     query = """
@@ -230,9 +233,9 @@ def check_first_seen(view: DatasetView) -> CheckResult:
 
 
 def _without_rows(view: DatasetView) -> str:
-    """Return a query for messages of a transaction or block that have no mempool entry or block arrival.
+    """Return a SQL query for messages of a transaction or block without a mempool entry or block arrival.
 
-    The newest session of a node is left out while its journal has segments: its rows may still be there.
+    The newest session of a node is left out while its journal has files: its rows may still be there.
     """
     nodes = {segment.parent.name for segment in view.files.journals.segments}
     open_nodes = ", ".join("'" + node.replace("'", "''") + "'" for node in sorted(nodes)) or "''"

@@ -36,7 +36,7 @@ _header = Struct("<i32s32sIII").unpack_from
 
 
 class Header(NamedTuple):
-    """A block header; hashes in internal byte order."""
+    """A decoded block header; hashes are in internal byte order, `time_s` is in seconds since 1970 UTC."""
 
     version: int  # signed, as the node shows it
     prev_hash: bytes
@@ -61,17 +61,17 @@ class Block:
 
     @property
     def coinbase(self) -> Transaction:
-        """The first transaction of the block."""
+        """The first transaction of the block, which pays the miner."""
         return self.transactions[0]
 
     @property
     def weight_wu(self) -> int:
-        """Weight of the block in weight units, BIP 141."""
+        """The weight of the block in weight units (BIP 141)."""
         return self.stripped_bytes * 3 + self.size_bytes
 
 
 class ParsedBlock(NamedTuple):
-    """A decoded block with its bytes, the positions of its parts, and the hashes of its transactions."""
+    """A decoded block with its bytes, the positions of its parts, and its transactions' txids and wtxids."""
 
     block: Block
     raw: bytes
@@ -81,14 +81,17 @@ class ParsedBlock(NamedTuple):
 
 
 def decode_header(raw: bytes) -> tuple[Header, bytes]:
-    """Decode the first 80 bytes; return the header and its hash. Raises DecodeError for fewer bytes."""
+    """Decode the first 80 bytes of a block; return the header and its hash.
+
+    Raises DecodeError for fewer bytes.
+    """
     if len(raw) < HEADER_BYTES:
         raise DecodeError(f"a block of {counted(len(raw), 'byte')}: the header alone has {HEADER_BYTES}")
     return Header(*_header(raw)), sha256d(raw[:HEADER_BYTES])
 
 
 def decode_block(raw: bytes) -> Block:
-    """Decode one serialised block. Raises DecodeError if the bytes are not a complete block.
+    """Decode one serialised block and return it. Raises DecodeError if the bytes are not a complete block.
 
     Whether the header commits to the transactions is not checked here: `verify.verify_block` does that.
     """
@@ -107,7 +110,10 @@ def decode_block(raw: bytes) -> Block:
 
 
 def parse_block(raw: bytes) -> ParsedBlock:
-    """Decode one serialised block, as `decode.decode_block` does; raises DecodeError."""
+    """Decode one serialised block with compiled functions; return it with positions and txids.
+
+    Raises DecodeError for what `decode_block` refuses.
+    """
     data = np.frombuffer(raw, np.uint8)
     layout = walk_blocks(data, np.array([0, len(raw)]))
     if not layout.blocks[0]["is_sound"]:
@@ -134,7 +140,7 @@ def parse_block(raw: bytes) -> ParsedBlock:
 
 
 def coinbase_stack(raw: bytes, pos: int) -> tuple[bytes, ...]:
-    """Read the witness stack of a coinbase, which begins at pos; it is empty for position 0 (no witness)."""
+    """Return the witness stack of a coinbase, which begins at byte `pos`; empty for pos 0 (no witness)."""
     if not pos:
         return ()
     count, pos = read_size(raw, pos)
@@ -147,7 +153,10 @@ def coinbase_stack(raw: bytes, pos: int) -> tuple[bytes, ...]:
 
 
 def _walk_block(raw: bytes) -> tuple[list[TxWalk], int]:
-    """Walk over the transactions of a block; return what was found and where the first one begins."""
+    """Return what a walk over a block's transactions found, and the byte at which the first one begins.
+
+    Raises DecodeError unless the bytes are exactly one block.
+    """
     try:
         count, pos = read_size(raw, HEADER_BYTES)
     except (IndexError, StructError):
@@ -169,7 +178,7 @@ def _walk_block(raw: bytes) -> tuple[list[TxWalk], int]:
 
 
 def _check_contents(transactions: tuple[Transaction, ...], block_hash: bytes) -> None:
-    """Raise DecodeError unless only the first transaction is a coinbase and the outputs fit 64 bits."""
+    """Raise DecodeError unless only the first transaction is a coinbase and all outputs' sum fits 64 bits."""
     where = f"block {hash_hex(block_hash)}"
     if not transactions[0].is_coinbase:
         raise DecodeError(f"{where}: the first transaction is not a coinbase")

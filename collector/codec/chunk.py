@@ -48,7 +48,9 @@ class RejectedBlock(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RawBlocks:
-    """Blocks as bytes: block i is data[limits[i]:limits[i + 1]], its undo data undo[undo_limits[i]:...].
+    """Holds blocks as bytes: block i is data[limits[i]:limits[i + 1]].
+
+    `undo` is cut by `undo_limits` likewise.
 
     `fees_sat` and `spent_types` come from a source that states what a block spends without undo data. Each
     has one array per block, or None. An array of fees has one entry per transaction, UNKNOWN for the
@@ -68,7 +70,7 @@ class RawBlocks:
         return self.data[self.limits[i] : self.limits[i + 1]].tobytes()
 
     def select(self, positions: Sequence[int]) -> "RawBlocks":
-        """Return the blocks at these positions."""
+        """Return the blocks at these positions, with their undo data, fees and types, as new RawBlocks."""
         data, limits = _select_bytes(self.data, self.limits, positions)
         selected = RawBlocks(refs=[self.refs[i] for i in positions], data=data, limits=limits)
         if self.undo_limits is not None:
@@ -82,7 +84,7 @@ class RawBlocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Valid blocks as arrays. Transactions stand block by block, in the order of their block."""
+    """Holds valid blocks as arrays, with transactions block by block, in the order of their block."""
 
     refs: list[BlockRef]
     heads: list[Block]  # header and coinbase of each block, perhaps with more transactions
@@ -104,7 +106,10 @@ class Chunk:
 def make_chunk(
     raw_blocks: RawBlocks, chain: str, times: StageTimes
 ) -> tuple[Chunk | None, list[RejectedBlock]]:
-    """Make a chunk of the valid blocks, None when there are none; return it with the rejected blocks."""
+    """Return the valid blocks as arrays (None when there are none), and the list of rejected blocks.
+
+    The time of each stage is added to `times`.
+    """
     rejected: list[RejectedBlock] = []
     while raw_blocks.refs:
         with times.measure("parse"):
@@ -129,10 +134,10 @@ def make_chunk(
 def complete_chunk(
     raw_blocks: RawBlocks, layout: Layout, heads: list[Block], ids: tuple[Bytes, Bytes], times: StageTimes
 ) -> Chunk:
-    """Make a chunk of blocks that were walked and hashed: add fees, output types, parents and feerates.
+    """Return blocks that are already parsed and hashed as a Chunk: add fees, output types, parents, feerates.
 
-    heads are the blocks with at least their coinbase; ids are txids and wtxids, as `transaction_ids` gives
-    them.
+    `heads` are the blocks with at least their coinbase; `ids` are txids and wtxids, as `transaction_ids`
+    gives them.
     """
     txs, (txids, wtxids) = layout.txs, ids
     size_bytes, stripped = txs["end"] - txs["begin"], stripped_bytes(txs)
@@ -167,9 +172,9 @@ def complete_chunk(
 
 
 def _spent_outputs(raw_blocks: RawBlocks, layout: Layout) -> tuple[Integers, Bytes]:
-    """Return the value that each transaction spends, and the type of the output that each input spends.
+    """Return the value (sat) that each transaction spends, and the type of the output that each input spends.
 
-    Both are from undo data or from another source.
+    Both come from undo data or from another source; unknown ones are UNKNOWN and UNKNOWN_TYPE.
     """
     if raw_blocks.undo_limits is None:
         values: Integers = np.full(len(layout.txs), UNKNOWN, np.int64)
@@ -192,7 +197,7 @@ def _spent_outputs(raw_blocks: RawBlocks, layout: Layout) -> tuple[Integers, Byt
 
 
 def _heads(raw_blocks: RawBlocks, layout: Layout) -> list[Block]:
-    """Decode header and coinbase of every block; the sizes are those of the whole block."""
+    """Return header, coinbase and whole size of every block; the other transactions are not decoded."""
     heads = []
     stripped = stripped_bytes(layout.txs)
     for block in layout.blocks:
@@ -216,7 +221,7 @@ def _heads(raw_blocks: RawBlocks, layout: Layout) -> list[Block]:
 
 
 def _reject(ref: BlockRef, raw: bytes, chain: str) -> RejectedBlock:
-    """Find out with the slow decoder and verifier why a block is not valid."""
+    """Return a block as rejected, with the reason that the slow decoder and verifier find."""
     try:
         block = decode_block(raw)
     except DecodeError as error:

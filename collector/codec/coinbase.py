@@ -52,7 +52,10 @@ def bip34_height(block: Block) -> int | None:
 
 
 def witness_commitment(outputs: Sequence[TxOut]) -> bytes | None:
-    """Return the commitment to the witness data among a coinbase's outputs, BIP 141: the last one counts."""
+    """Return the 32 bytes by which a coinbase's outputs commit to the witness data (BIP 141), or None.
+
+    If several outputs do, the last one counts.
+    """
     for output in reversed(outputs):
         if output.script.startswith(_COMMITMENT) and len(output.script) >= _COMMITMENT_BYTES:
             return output.script[len(_COMMITMENT) : _COMMITMENT_BYTES]
@@ -60,10 +63,11 @@ def witness_commitment(outputs: Sequence[TxOut]) -> bytes | None:
 
 
 def coinbase_bytes(row: Mapping[str, Any], *, with_witness: bool = True) -> bytes | None:
-    """Rebuild the serialisation of a coinbase, byte for byte, from the row of its block in table `blocks`.
+    """Return the serialised coinbase, byte for byte, rebuilt from the row of its block in the table `blocks`.
 
-    None for a row of version 0.1.0, which lacks some of the columns. Without the witness, the double SHA-256
-    of the bytes is `coinbase_txid`; with it, the wtxid. Without a witness both are the same bytes.
+    The result is None for a row of version 0.1.0, which lacks some of the columns. Without the witness, the
+    double SHA-256 of the bytes is `coinbase_txid`; with it, the wtxid. If the coinbase has no witness, both
+    are the same bytes.
     """
     if row["coinbase_version"] is None:
         return None
@@ -86,12 +90,12 @@ def coinbase_bytes(row: Mapping[str, Any], *, with_witness: bool = True) -> byte
 
 
 def _sized(data: bytes) -> bytes:
-    """Return bytes with their size in front."""
+    """Return bytes with their length in front, as a compact size."""
     return _compact_size(len(data)) + data
 
 
 def _compact_size(number: int) -> bytes:
-    """Write a number below 2**32 in the format's variable length."""
+    """Return a number below 2**32 as a compact size, Bitcoin's variable-length integer."""
     for limit, n_bytes, mark in _LONGER_SIZES:
         if _LAST_SHORT_SIZE < number < limit:
             return mark + number.to_bytes(n_bytes, "little")

@@ -32,7 +32,7 @@ WORK: Final = np.dtype(
 
 
 class BlockGraph(NamedTuple):
-    """The transactions of one block, with edges to parents and children, and scratch arrays."""
+    """Holds the transactions of one block, with edges to parents and children, and scratch arrays."""
 
     vsizes_vb: Integers
     fees_sat: Integers
@@ -50,10 +50,11 @@ class BlockGraph(NamedTuple):
 def effective_feerates(
     blocks: Records, vsizes_vb: Integers, fees_sat: Integers, limits: Integers, parents: Integers
 ) -> Floats:
-    """Return the feerate in sat/vB at which each transaction is taken; NaN where its cluster lacks a fee.
+    """Return the feerate (sat/vB) at which each transaction of the blocks was taken, with its ancestors.
 
-    limits and parents come from `parents.in_block_parents`. Of two packages with equal feerate, the package
-    of the earlier transaction is taken first.
+    It is NaN where a transaction among its relatives lacks a fee. `limits` and `parents` come from
+    `parents.in_block_parents`. Of two packages with equal feerate, the package of the earlier transaction is
+    taken first.
     """
     rates = np.full(len(vsizes_vb), np.nan)
     largest = int(blocks["n_tx"].max(initial=1))
@@ -99,7 +100,7 @@ def rate_blocks(blocks: Records, graph: BlockGraph) -> None:
 
 @compiled
 def _rate_block(graph: BlockGraph) -> None:
-    """Compute the feerates of one block: directly for lone transactions, else cluster by cluster."""
+    """Compute the feerates of one block into `graph.rates`: lone transactions directly, others by cluster."""
     n_tx = len(graph.rates)
     _invert_edges(graph)
     for k in range(n_tx):
@@ -120,7 +121,7 @@ def _rate_block(graph: BlockGraph) -> None:
 
 @compiled
 def _invert_edges(graph: BlockGraph) -> None:
-    """Fill `children` and `child_limits` with the edges from parent to children."""
+    """Fill `children` and `child_limits` of a block's graph with the edges from parents to children."""
     n_tx = len(graph.rates)
     limits, child_limits = graph.limits, graph.child_limits
     child_limits[: n_tx + 1] = 0
@@ -140,7 +141,7 @@ def _invert_edges(graph: BlockGraph) -> None:
 
 @compiled
 def _collect_cluster(graph: BlockGraph, start: int) -> int:
-    """Collect in `members` all transactions related to `start`, directly or not; return how many.
+    """Write all relatives of the transaction `start`, direct or not, to `members`; return how many.
 
     `members` is also the queue of the search.
     """
@@ -157,7 +158,10 @@ def _collect_cluster(graph: BlockGraph, start: int) -> int:
 
 @compiled
 def _add_neighbours(graph: BlockGraph, limits: Integers, edges: Integers, here: int, n_members: int) -> int:
-    """Add the unseen neighbours of one transaction to `members`; return the number of members."""
+    """Add one transaction's parents or children that were not visited yet to `members`.
+
+    Returns the new number of members.
+    """
     for edge in range(limits[here], limits[here + 1]):
         there = edges[edge]
         if not graph.work[there].is_seen:
@@ -169,7 +173,7 @@ def _add_neighbours(graph: BlockGraph, limits: Integers, edges: Integers, here: 
 
 @compiled
 def _has_all_fees(graph: BlockGraph, n_members: int) -> bool:
-    """Return whether the fee of every member is known."""
+    """Return whether the fee of every transaction in `members` is known."""
     n_unknown = 0
     for m in range(n_members):
         n_unknown += graph.fees_sat[graph.members[m]] == UNKNOWN
@@ -178,10 +182,10 @@ def _has_all_fees(graph: BlockGraph, n_members: int) -> bool:
 
 @compiled
 def _collect_ancestors(graph: BlockGraph, start: int, stamp: int) -> int:
-    """Write `start` and its ancestors that are not taken yet to `package`; return how many.
+    """Write `start` and those ancestors that are not yet rated to `package`; return how many.
 
-    The search stops at a taken transaction: all its ancestors are taken. `stamp` is a number that no earlier
-    search used.
+    The search stops at a transaction that is rated: all its ancestors are. `stamp` is a number that no
+    earlier search used.
     """
     graph.package[0] = start
     graph.work[start].stamp = stamp
@@ -221,7 +225,10 @@ def _collect_descendants(graph: BlockGraph, start: int, stamp: int) -> int:
 
 @compiled
 def _rate_cluster(graph: BlockGraph, n_members: int, stamp: int) -> int:
-    """Rate one group of relatives in a block, best package first; return the last visit mark."""
+    """Compute the feerates of one group of relatives in a block, the best-paying package first.
+
+    Returns the last number that a search used as its mark.
+    """
     for m in range(n_members):
         stamp += 1
         _sum_package(graph, graph.members[m], stamp)
@@ -243,7 +250,7 @@ def _rate_cluster(graph: BlockGraph, n_members: int, stamp: int) -> int:
 
 @compiled
 def _sum_package(graph: BlockGraph, start: int, stamp: int) -> None:
-    """Store the total fee and size of a transaction and its ancestors that are not taken yet."""
+    """Store the total fee and vsize of a transaction and those of its ancestors that are not yet rated."""
     n_found = _collect_ancestors(graph, start, stamp)
     fee_sat = vsize_vb = 0
     for a in range(n_found):
@@ -255,7 +262,7 @@ def _sum_package(graph: BlockGraph, start: int, stamp: int) -> None:
 
 @compiled
 def _subtract_from_descendants(graph: BlockGraph, taken: int, rate: float, stamp: int) -> None:
-    """Subtract a taken transaction from the packages of its descendants, and limit their rate to `rate`."""
+    """Subtract a rated transaction from the packages of its descendants, and limit their rate to `rate`."""
     for d in range(1, _collect_descendants(graph, taken, stamp)):
         work = graph.work[graph.descendants[d]]
         work.package_fee_sat -= graph.fees_sat[taken]
@@ -265,9 +272,10 @@ def _subtract_from_descendants(graph: BlockGraph, taken: int, rate: float, stamp
 
 @compiled
 def _best_package(graph: BlockGraph, n_left: int) -> tuple[int, int, float]:
-    """Find the package that pays most, the earliest of equals; drop taken transactions from `members`.
+    """Find the package with the highest feerate, the earliest of equals, among the first `n_left` members.
 
-    Returns the transaction of that package, the number of members left, and the rate.
+    Returns the transaction of that package, the number of members left, and the feerate. Members that are
+    rated are dropped from the list.
     """
     best, best_rate, kept = -1, -np.inf, 0
     for m in range(n_left):

@@ -24,9 +24,9 @@ class TxidTable(NamedTuple):
 
 
 def in_block_parents(data: Bytes, layout: Layout, txids: Bytes) -> tuple[Integers, Integers]:
-    """Find the distinct parents of each transaction inside its block.
+    """Return the distinct parents of each transaction inside its block.
 
-    Returns limits int32[n_txs + 1] and parents int32. The parents of transaction k are
+    The result is limits int32[n_txs + 1] and parents int32. The parents of transaction k are
     parents[limits[k]:limits[k + 1]]: positions in the block, ascending.
     """
     limits = np.zeros(len(layout.txs) + 1, np.int32)
@@ -81,7 +81,7 @@ def _fill(table: TxidTable) -> None:
 
 @compiled
 def _find(table: TxidTable, data: Bytes, pos: int) -> int:
-    """Return the position in the block of the transaction whose txid stands at pos, or FREE."""
+    """Return the position in the block of the transaction whose txid is at byte `pos` of `data`, or FREE."""
     mask = len(table.slots) - 1
     word = _word(data, pos)
     slot = np.int64(word & np.uint64(mask))
@@ -95,7 +95,7 @@ def _find(table: TxidTable, data: Bytes, pos: int) -> int:
 
 @compiled
 def _is_same(words: Integers, k: int, other: int) -> bool:
-    """Return whether two transactions have the same txid."""
+    """Return whether transactions k and `other` have the same txid."""
     n_same = 0
     for i in range(WORDS):
         n_same += words[k, i] == words[other, i]
@@ -104,7 +104,7 @@ def _is_same(words: Integers, k: int, other: int) -> bool:
 
 @compiled
 def _is_at(words: Integers, k: int, data: Bytes, pos: int) -> bool:
-    """Return whether the txid of transaction k stands at pos in the data."""
+    """Return whether the txid of transaction k is at byte `pos` of the data."""
     n_same = 0
     for i in range(WORDS):
         n_same += words[k, i] == _word(data, pos + 8 * i)
@@ -113,7 +113,7 @@ def _is_at(words: Integers, k: int, data: Bytes, pos: int) -> bool:
 
 @compiled
 def _word(data: Bytes, pos: int) -> Any:
-    """Read 8 bytes as a little-endian number."""
+    """Return the 8 bytes at `pos` as an unsigned little-endian number."""
     word = np.uint64(0)
     for i in range(8):
         word |= np.uint64(data[pos + i]) << np.uint64(8 * i)

@@ -67,7 +67,7 @@ def block_rows(
 
 
 def blocks_table(chunk: Chunk, *, chain: str, verified_by: str, verdict: str = "valid") -> pa.Table:
-    """Make the rows of the table `blocks` for all blocks of a chunk."""
+    """Return an Arrow table with the row of the table `blocks` for each block of a chunk."""
     sums = _sums(chunk)
     rows: list[BlockRow] = []
     for i, (ref, head) in enumerate(zip(chunk.refs, chunk.heads, strict=True)):
@@ -111,7 +111,7 @@ def blocks_table(chunk: Chunk, *, chain: str, verified_by: str, verdict: str = "
 
 
 def transactions_table(chunk: Chunk) -> pa.Table:
-    """Make the rows of the table `transactions` for a chunk, ordered by block and position in the block."""
+    """Return an Arrow table with the rows of `transactions` for a chunk, by block and position in it."""
     txs, n_tx = chunk.layout.txs, chunk.layout.blocks["n_tx"]
     hashes = np.frombuffer(b"".join(head.block_hash for head in chunk.heads), np.uint8).reshape(-1, 32)
     weight_wu = 3 * chunk.stripped_bytes + chunk.size_bytes
@@ -151,7 +151,7 @@ def transactions_table(chunk: Chunk) -> pa.Table:
 
 
 def warm_up() -> None:
-    """Compile, or load from disk, every compiled function that makes rows of bytes.
+    """Compile, or load from disk, every compiled function that turns bytes of blocks into rows.
 
     The first call takes seconds, and later ones in the process take no time.
     """
@@ -190,8 +190,8 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
 def spent_types_from_getblock(answer: Mapping[str, Any]) -> Bytes | None:
     """Return the type of the output that each input spends, from the answer of `getblock <hash> 3`.
 
-    uint8[n_inputs], as `scripts.output_types` gives it, with UNKNOWN_TYPE for the input of the coinbase. None
-    when the answer does not name the types of all spent outputs.
+    The result is uint8[n_inputs], as `scripts.output_types` gives it, with UNKNOWN_TYPE for the input of the
+    coinbase; None when the answer does not name the types of all spent outputs.
     """
     try:
         types = [
@@ -205,12 +205,12 @@ def spent_types_from_getblock(answer: Mapping[str, Any]) -> Bytes | None:
 
 
 def fee_array(fees: Fees) -> Integers:
-    """Turn a block's fees into an array, with UNKNOWN for the coinbase and for fees that are None."""
+    """Return a block's fees (sat) as an array, with UNKNOWN for the coinbase and for fees that are None."""
     return np.array([UNKNOWN, *(UNKNOWN if fee is None else fee for fee in fees[1:])], np.int64)
 
 
 def _checked_fees(block: Block, fees: Fees) -> Integers:
-    """Turn a block's fees into an array; raise DecodeError unless there is one fee per transaction."""
+    """Return a block's fees (sat) as an array; raise DecodeError unless there is one fee per transaction."""
     n_tx = len(block.transactions)
     if len(fees) != n_tx:
         raise DecodeError(
@@ -271,7 +271,7 @@ def _hashes(values: Bytes) -> pa.Array:
 
 
 def _null_unknown(values: Integers) -> pa.Array:
-    """Make an Arrow array with a null in the place of UNKNOWN."""
+    """Return an Arrow array of int64 with a null in the place of UNKNOWN."""
     return pa.array(values, pa.int64(), mask=values == UNKNOWN)
 
 
@@ -284,7 +284,7 @@ def _type_names(types: Bytes) -> pa.Array:
 
 
 def _spent_types(chunk: Chunk) -> pa.Array:
-    """Return the types that each transaction spends, null for a transaction with a type that is not known."""
+    """Return for each transaction the list of the types it spends; null if one of the types is not known."""
     is_unknown = chunk.spent_types == UNKNOWN_TYPE
     first = chunk.layout.txs["first_input"]
     lacks_type = np.logical_or.reduceat(is_unknown, first) if len(first) else np.empty(0, np.bool_)

@@ -125,9 +125,9 @@ def _witness_type(data: Bytes, begin: int, size: int) -> int:
 
 @compiled
 def next_operation(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
-    """Read one opcode and the data that it pushes.
+    """Read one opcode at `pos` of a script and the data that the opcode pushes.
 
-    Returns the opcode, where the pushed data begins, and where that data ends: FAIL when it is cut off.
+    Returns the opcode, where the pushed data begins, and where that data ends: FAIL when the data is cut off.
     """
     if pos >= end:
         return 0, pos, FAIL
@@ -149,7 +149,7 @@ def next_operation(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def _is_push_only(data: Bytes, pos: int, end: int) -> bool:
-    """Return whether a script only pushes data."""
+    """Return whether the script data[pos:end] only pushes data."""
     while pos < end:
         opcode, _, pos = next_operation(data, pos, end)
         if pos == FAIL or opcode > OP_16:
@@ -169,9 +169,9 @@ def _is_key(data: Bytes, begin: int, size: int) -> bool:
 
 @compiled
 def _key_count(data: Bytes, opcode: int, at: int, least: int) -> int:
-    """Return the number of keys or signatures that an operation pushes, or FAIL.
+    """Return the number of keys or signatures that an operation of a multisig script states, or FAIL.
 
-    FAIL means that it pushes no number, one not in its shortest form, or one outside `least` to 20.
+    FAIL means that it states no number, one not in its shortest form, or one outside `least` to 20.
     """
     count = FAIL
     if OP_1 <= opcode <= OP_16:

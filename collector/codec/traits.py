@@ -75,11 +75,11 @@ SCRIPT_HASH_BYTES: Final = 32
 def transaction_traits(
     data: Bytes, layout: Layout, types: Bytes, spent_types: Bytes | None = None
 ) -> Records:
-    """Return the traits of each transaction of a layout, TRAITS[n_txs].
+    """Return the traits of each transaction, TRAITS[n_txs]: dust, OP_RETURN, envelopes, sigop cost.
 
-    types has the type of each output, uint8[n_outputs]; spent_types that of the output which each input
+    `types` has the type of each output, uint8[n_outputs]; `spent_types` that of the output which each input
     spends, uint8[n_inputs], UNKNOWN_TYPE where it is not known. Both are as `scripts.output_types` gives
-    them. Without spent_types no sigop cost is known. The layout must be sound.
+    them. Without `spent_types` no sigop cost is known. The layout must be sound.
 
     - Dust: an output below the dust threshold of Bitcoin Core at its default feerate of 3 sat/vB
       (src/policy/policy.cpp, GetDustThreshold).
@@ -108,7 +108,7 @@ def _fill_traits(data: Bytes, layout: Layout, types: Bytes, spent_types: Bytes, 
 
 @compiled
 def _read_outputs(data: Bytes, tx: Record, scripts: Integers, traits: Record) -> None:
-    """Write what the outputs of one transaction show."""
+    """Write into `traits` what the outputs of one transaction show: dust and size of OP_RETURN."""
     n_dust = op_return_bytes = 0
     for i in range(tx.first_output, tx.first_output + tx.n_outputs):
         begin, end = scripts[i, 0], scripts[i, 1]
@@ -123,7 +123,7 @@ def _read_outputs(data: Bytes, tx: Record, scripts: Integers, traits: Record) ->
 
 @compiled
 def _count_output_sigops(data: Bytes, tx: Record, scripts: Integers, types: Bytes) -> int:
-    """Count the signature operations of the outputs of one transaction."""
+    """Return the number of signature operations in the output scripts of one transaction."""
     count = 0
     for i in range(tx.first_output, tx.first_output + tx.n_outputs):
         if types[i] in (PUBKEY, PUBKEYHASH):
@@ -160,7 +160,10 @@ def _is_witness_program(data: Bytes, begin: int, end: int) -> bool:
 
 @compiled
 def _read_inputs(data: Bytes, tx: Record, spends: Integers, spent_types: Bytes, traits: Record) -> int:
-    """Write what the inputs of one transaction show; return their sigop cost, or FAIL if it is not known."""
+    """Write into `traits` the envelopes in the inputs of one transaction; return the inputs' sigop cost.
+
+    The cost is FAIL if it is not known.
+    """
     n_envelopes = envelope_bytes = cost = 0
     is_known = len(spent_types) > 0
     witness = tx.witness_at
@@ -192,7 +195,7 @@ def _read_inputs(data: Bytes, tx: Record, spends: Integers, spent_types: Bytes, 
 
 @compiled
 def _last_items(data: Bytes, pos: int, end: int) -> tuple[int, int, int, int, int, int]:
-    """Read the witness stack at pos.
+    """Find the last items of the witness stack at byte `pos`.
 
     Returns begin and end of the last item but one and of the last that are no annex, 0 where there is none;
     then where the last item of all begins, and where it and the stack end. An annex is the last of several
@@ -225,7 +228,7 @@ def _is_control_block(data: Bytes, begin: int, end: int) -> bool:
 
 @compiled
 def _find_envelopes(data: Bytes, begin: int, end: int) -> tuple[int, int]:
-    """Return the number of envelopes in a script, and their size in bytes with their opcodes."""
+    """Return the number of envelopes (inscriptions) in a script, and their size in bytes with opcodes."""
     n_found = n_bytes = 0
     opens_at = depth = 0  # the depth counts the IFs that are open in an envelope
     previous = FAIL
@@ -251,9 +254,10 @@ def _find_envelopes(data: Bytes, begin: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _script_hash_cost(data: Bytes, begin: int, end: int, last: int, last_end: int) -> int:
-    """Return the sigop cost of spending a pay-to-script-hash output, beside that of the input script itself.
+    """Return the extra sigop cost of an input that spends a pay-to-script-hash output.
 
-    The input script is data[begin:end], the last witness item data[last:last_end].
+    The cost comes from the redeem script or the witness, not from the input script itself. The input script
+    is data[begin:end], the last witness item data[last:last_end].
     """
     redeem = redeem_end = begin
     pos = begin
@@ -272,7 +276,7 @@ def _script_hash_cost(data: Bytes, begin: int, end: int, last: int, last_end: in
 
 @compiled
 def count_sigops(data: Bytes, begin: int, end: int, way: int) -> int:
-    """Count the signature operations of the script data[begin:end], up to where a push is cut off.
+    """Return the number of signature operations of the script data[begin:end], up to where a push is cut off.
 
     `way` is LEGACY or ACCURATE. In the legacy way a multisig counts as 20. In the accurate way it counts as
     the number of keys that stands before it, if one does.

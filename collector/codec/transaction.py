@@ -66,7 +66,7 @@ _long_sizes: Final = {
 
 
 def outpoint(txid: bytes, index: int) -> bytes:
-    """Return an outpoint as a transaction carries it: txid in internal byte order, index little-endian."""
+    """Return the 36 bytes of an outpoint: txid in internal byte order, then the index, little-endian."""
     return txid + index.to_bytes(4, "little")
 
 
@@ -87,7 +87,7 @@ class TxOut(NamedTuple):
 
 
 class TxTraits(NamedTuple):
-    """What the policies of nodes ask about a transaction, named as the columns of `mempool_txs` are."""
+    """Holds what policies of nodes ask about a transaction, named as the columns of `mempool_txs` are."""
 
     op_return_bytes: int
     n_dust_outputs: int
@@ -97,7 +97,7 @@ class TxTraits(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """One transaction, hashes in internal byte order.
+    """Holds one decoded transaction; hashes are in internal byte order.
 
     Its inputs and outputs are decoded when they are read.
     """
@@ -122,12 +122,12 @@ class Transaction(NamedTuple):
 
     @property
     def inputs(self) -> tuple[TxIn, ...]:
-        """The inputs, decoded from the bytes anew at each reading."""
+        """The inputs of the transaction, decoded from its bytes anew at each reading."""
         return _inputs(self.source, self._inputs_at)[0]
 
     @property
     def outputs(self) -> tuple[TxOut, ...]:
-        """The outputs, decoded from the bytes anew at each reading."""
+        """The outputs of the transaction, decoded from its bytes anew at each reading."""
         _, pos = _inputs(self.source, self._inputs_at)
         return _outputs(self.source, pos)[0]
 
@@ -142,17 +142,17 @@ class Transaction(NamedTuple):
 
     @property
     def weight_wu(self) -> int:
-        """Weight of the transaction in weight units, BIP 141."""
+        """The weight of the transaction in weight units (BIP 141)."""
         return self.stripped_bytes * 3 + self.size_bytes
 
     @property
     def vsize_vb(self) -> int:
-        """Virtual size of the transaction: weight / 4, rounded up. Sigops are not counted."""
+        """The virtual size of the transaction: weight / 4, rounded up. Sigops are not counted."""
         return (self.stripped_bytes * 3 + self.size_bytes + 3) // 4
 
 
 def decode_transaction(raw: bytes) -> Transaction:
-    """Decode one serialised transaction, with or without witness.
+    """Decode one serialised transaction, with or without witness, and return it.
 
     Raises DecodeError if the bytes end too early, go on after the transaction, or are not a transaction.
     """
@@ -163,9 +163,9 @@ def decode_transaction(raw: bytes) -> Transaction:
 
 
 def decode_transactions(raws: Sequence[bytes]) -> list[Transaction | DecodeError]:
-    """Decode serialised transactions, and find their traits.
+    """Decode serialised transactions and find their traits (dust, inscriptions and the like).
 
-    Returns a DecodeError in place of each one that cannot be decoded.
+    Returns a list with one Transaction for each, or a DecodeError in place of one that cannot be decoded.
     """
     data, limits = gpuhash.join(raws)
     layout = walk_transactions(data, limits)
@@ -188,10 +188,10 @@ def decode_transactions(raws: Sequence[bytes]) -> list[Transaction | DecodeError
 
 
 def transaction_ids(data: Bytes, layout: Layout) -> tuple[Bytes, Bytes]:
-    """Return txids and wtxids, uint8[n_txs, 32] each, in internal byte order. Every block must be sound.
+    """Return txids and wtxids of all transactions of blocks, uint8[n_txs, 32] each, in internal byte order.
 
-    Transactions stand back to back in the data, so all are hashed where they are. What stands between the
-    transactions of two blocks is hashed with them, and its hashes are dropped.
+    Every block must be sound. Transactions stand back to back in the data, so all are hashed where they are.
+    What stands between the transactions of two blocks is hashed with them, and its hashes are dropped.
     """
     blocks, txs = layout.blocks, layout.txs
     block_of_tx = np.repeat(np.arange(len(blocks)), blocks["n_tx"])
@@ -205,7 +205,7 @@ def transaction_ids(data: Bytes, layout: Layout) -> tuple[Bytes, Bytes]:
 
 
 def stripped_bytes(txs: Records) -> Integers:
-    """Return the size without witness of each transaction: version, inputs and outputs, lock time."""
+    """Return the size in bytes without witness of each transaction: version, inputs, outputs, lock time."""
     whole: Integers = txs["end"] - txs["begin"]
     without: Integers = txs["witness_at"] - txs["begin"] + 2
     return np.where(txs["witness_at"] > 0, without, whole)
@@ -222,10 +222,11 @@ class RecentTransactions:
         self._older: set[int] = set()
 
     def decode_new(self, raws: Sequence[bytes], received_us: int) -> list[Transaction | DecodeError | None]:
-        """Decode and keep the transactions among `raws` whose bytes have not been seen lately.
+        """Decode and keep the transactions among `raws` whose bytes have not come in the last seconds.
 
         Returns one result for each element of `raws`: the transaction, or the error of decoding it, or None
-        when the same bytes were seen before. `received_us` is the time of receipt on the monotonic clock.
+        when the same bytes came before. `received_us` is the time of receipt in microseconds on the monotonic
+        clock.
         """
         digests = [hash(raw) for raw in raws]
         first: dict[int, int] = {}
@@ -268,7 +269,10 @@ class RecentTransactions:
 
 
 class TxWalk(NamedTuple):
-    """The parts of a transaction that one pass over its bytes finds; positions are in all the bytes."""
+    """Holds the parts of a transaction that one pass over its bytes finds.
+
+    Positions count from byte 0 of all.
+    """
 
     start: int
     end: int
@@ -287,7 +291,7 @@ class TxWalk(NamedTuple):
         return raw[start : start + 4] + raw[start + 6 : self.witness_at] + raw[end - 4 : end]
 
     def transaction(self, raw: bytes) -> Transaction:
-        """Make the Transaction; raw is all the bytes that the pass went over."""
+        """Return the decoded Transaction; `raw` is all the bytes that the pass went over."""
         stripped = self._stripped(raw)
         txid = sha256d(stripped)
         first = self.inputs[0]
@@ -313,7 +317,7 @@ class TxWalk(NamedTuple):
 
 
 def walk_checked(raw: bytes, pos: int) -> TxWalk:
-    """Walk over one transaction; raise DecodeError when the bytes end inside it."""
+    """Return the parts of the transaction at byte `pos`; raise DecodeError when the bytes end inside it."""
     try:
         return _walk(raw, pos)
     except (IndexError, StructError):
@@ -321,7 +325,10 @@ def walk_checked(raw: bytes, pos: int) -> TxWalk:
 
 
 def _walk(raw: bytes, start: int) -> TxWalk:
-    """Walk over one transaction; raise IndexError or struct.error when the bytes end inside it."""
+    """Return the parts of the transaction at byte `start`.
+
+    Raises IndexError or struct.error when the bytes end inside it, DecodeError for other faults.
+    """
     (version,) = _u32(raw, start)
     pos = start + 4
     # An input count of 0 is BIP 144's marker; the byte after it is the flag.
@@ -392,7 +399,7 @@ def _outputs(raw: bytes, pos: int) -> tuple[tuple[TxOut, ...], int, int]:
 
 
 def _skip_witness(raw: bytes, pos: int, n_inputs: int) -> int:
-    """Step over the witness stacks of n_inputs inputs; return the position after them.
+    """Step over the witness stacks of n_inputs inputs; return the position after the stacks.
 
     Raises DecodeError when all stacks are empty: such a transaction must be written without witness.
     """
@@ -418,7 +425,10 @@ def _skip_witness(raw: bytes, pos: int, n_inputs: int) -> int:
 
 
 def read_size(raw: bytes, pos: int) -> tuple[int, int]:
-    """Read a compact size; return its value and the position after it."""
+    """Read a compact size at byte `pos`; return its value and the position after it.
+
+    Raises DecodeError for one that is not in its shortest form, or larger than the number of bytes.
+    """
     first = raw[pos]
     if first <= _SHORT_SIZE:
         return first, pos + 1
@@ -444,7 +454,7 @@ def _decode_one(raw: bytes) -> Transaction | DecodeError:
 
 
 def _txids(wtxids: Bytes, data: Bytes, txs: Records) -> Bytes:
-    """Return txids, uint8[n_txs, 32]: hash transactions without their witness data.
+    """Return the txids of transactions, uint8[n_txs, 32]: the hashes of their bytes without witness.
 
     A transaction that has no witness data has its wtxid as txid and is not hashed again.
     """
@@ -474,9 +484,9 @@ def transaction_records(
     begins: Iterable[int],
     traits: Iterable[TxTraits | None],
 ) -> "map[Transaction]":
-    """Make the Transaction of each transaction.
+    """Yield a Transaction record for each transaction of a layout.
 
-    sources are the bytes that each was read from, and begins its position in them.
+    `sources` are the bytes that each was read from, and `begins` its position in these bytes.
     """
     txs, n_inputs, n_outputs = layout.txs, len(layout.spends), len(layout.scripts)
     outpoints = np.empty(OUTPOINT_BYTES * n_inputs, np.uint8)
@@ -507,7 +517,7 @@ def transaction_records(
 
 
 def _traits(data: Bytes, layout: Layout) -> "map[TxTraits]":
-    """Find the traits of each transaction of a layout."""
+    """Yield the traits of each transaction of a layout: OP_RETURN, dust, envelopes, types of outputs."""
     types = output_types(data, layout.scripts)
     found = transaction_traits(data, layout, types)
     names = [OUTPUT_TYPES[number] for number in types.tolist()]

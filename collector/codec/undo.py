@@ -29,18 +29,18 @@ LONG_SIZE: Final = 0xFD
 
 
 class SpentOutputs(NamedTuple):
-    """What the transactions of some blocks spend."""
+    """Holds the value that each transaction of some blocks spends, and the type of output per input."""
 
     values_sat: Integers  # int64[n_txs]: UNKNOWN for a coinbase and where the undo data does not fit
     types: Bytes  # uint8[n_inputs], as `scripts.output_types` gives them; UNKNOWN_TYPE likewise
 
 
 def spent_outputs(undo: Bytes, limits: Integers, blocks: Records, txs: Records) -> SpentOutputs:
-    """Return the value that each transaction spends, and the type of the output that each input spends.
+    """Return the value (sat) that each transaction spends, and the type of the output that each input spends.
 
     The undo data of block i is undo[limits[i]:limits[i + 1]]. Where it is empty, or its numbers of
-    transactions or inputs are not those of the block, nothing is known of the whole block. A block that has
-    only a coinbase needs no undo data.
+    transactions or inputs are not those of the block, the whole block gets UNKNOWN and UNKNOWN_TYPE. A block
+    that has only a coinbase needs no undo data.
     """
     n_inputs = int(txs["n_inputs"].sum())
     spent = SpentOutputs(np.full(len(txs), UNKNOWN, np.int64), np.full(n_inputs, UNKNOWN_TYPE, np.uint8))
@@ -61,10 +61,9 @@ def _read_blocks(undo: Bytes, limits: Integers, blocks: Records, txs: Records, s
 
 @compiled
 def _read_block(undo: Bytes, pos: int, end: int, txs: Records, spent: SpentOutputs) -> bool:
-    """Write what one block's transactions spend to `spent`.
+    """Write into `spent` what one block's transactions spend; return whether its undo data fits the block.
 
-    Returns False when the undo data is cut off, or its numbers of transactions or inputs are not those of the
-    block.
+    It does not fit when it is cut off, or its numbers of transactions or inputs are not those of the block.
     """
     count, pos = _count(undo, pos, end)
     if pos == FAIL or count != len(txs) - 1:
@@ -89,7 +88,10 @@ def _read_block(undo: Bytes, pos: int, end: int, txs: Records, spent: SpentOutpu
 
 @compiled
 def _spent_value(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read one spent output; return its value in satoshi, and where its compressed script begins or FAIL."""
+    """Read one spent output of the undo data at `pos`.
+
+    Returns its value in satoshi, and where its compressed script begins, or FAIL.
+    """
     code, pos = varint(undo, pos, end)
     if pos != FAIL and code > 1:  # a height; after it old versions of Core wrote the transaction's version
         _, pos = varint(undo, pos, end)
@@ -104,7 +106,7 @@ def _spent_value(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 @compiled
 def read_script_type(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a compressed script; return the type of its output, and the position after it or FAIL."""
+    """Read a compressed script at `pos`; return its output type, and the position after it or FAIL."""
     code, pos = varint(undo, pos, end)
     if pos == FAIL:
         return UNKNOWN_TYPE, FAIL
@@ -123,7 +125,7 @@ def read_script_type(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 @compiled
 def decompress_amount(compressed: int) -> int:
-    """Decompress an amount (CompressAmount of Core); return FAIL when it is above 21 million coins."""
+    """Return in satoshi an amount compressed by Core's CompressAmount; FAIL when above 21 million coins."""
     if compressed == 0:
         return 0
     rest, exponent = (compressed - 1) // 10, (compressed - 1) % 10
@@ -138,7 +140,7 @@ def decompress_amount(compressed: int) -> int:
 
 @compiled
 def varint(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a number in Bitcoin Core's VARINT form.
+    """Read a number in Bitcoin Core's VARINT form at `pos`.
 
     Returns its value and the position after it, which is FAIL when the number is cut off or beyond 63 bits.
     """
@@ -157,7 +159,7 @@ def varint(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _count(undo: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a compact size of at most four bytes; return its value, and the position after it or FAIL."""
+    """Read a compact size of at most four bytes at `pos`; return its value, and the next position or FAIL."""
     if pos >= end:
         return 0, FAIL
     first = int(undo[pos])

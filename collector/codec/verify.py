@@ -59,9 +59,9 @@ def verify_block(
 ) -> str:
     """Return the name of the first check in schema.VERDICTS that the block fails, or "valid".
 
-    expected_txids are the node's, in block order and internal byte order. The height decides whether BIP 141
-    is in force. Without a height, the one in the coinbase is used; a block that states none counts as older
-    than BIP 141.
+    `expected_txids` are the node's, in block order and internal byte order. The height decides whether BIP
+    141 is in force. Without a height, the one in the coinbase is used; a block that states none counts as
+    older than BIP 141.
     """
     if not has_work(block, chain):
         return "bad_proof_of_work"
@@ -91,7 +91,7 @@ def invalid_blocks(
 ) -> Flags:
     """Return for each block whether `verify_block` would refuse it: bool[n_blocks].
 
-    heads are the blocks with at least their coinbase.
+    `heads` are the blocks with at least their coinbase.
     """
     failed = np.array([not has_work(head, chain) for head in heads], np.bool_)
     limits = np.append(layout.blocks["first_tx"], len(layout.txs))
@@ -146,7 +146,7 @@ def _lack_commitment(
 ) -> Flags:
     """Return for each block whether it holds witness data that its coinbase does not commit to.
 
-    commitments are those of the coinbases, None where BIP 141 is not in force or there is none.
+    `commitments` are those of the coinbases, None where BIP 141 is not in force or there is none.
     """
     blocks, txs = layout.blocks, layout.txs
     failed = np.logical_or.reduceat(txs["witness_at"] > 0, blocks["first_tx"])

@@ -57,7 +57,7 @@ SPENDS_NOTHING: Final = 2
 
 
 class Layout(NamedTuple):
-    """Positions of all parts that the walk found. A faulty block has no transactions here."""
+    """Holds the positions of all parts of blocks or transactions; a faulty block has no transactions here."""
 
     blocks: Records  # BLOCK[n]
     txs: Records  # TX[n], block by block in their order
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
 
 
 def walk_blocks(data: Bytes, limits: Integers) -> Layout:
-    """Walk over the blocks data[limits[i]:limits[i + 1]]; return the positions of their parts."""
+    """Find the positions of all parts of the blocks data[limits[i]:limits[i + 1]], and return them."""
     n_blocks = len(limits) - 1
     # Upper bounds of what there can be; memory that is never touched costs nothing.
     layout = Layout(
@@ -80,9 +80,9 @@ def walk_blocks(data: Bytes, limits: Integers) -> Layout:
 
 
 def walk_transactions(data: Bytes, limits: Integers) -> Layout:
-    """Walk over the transactions data[limits[i]:limits[i + 1]], which are in no block.
+    """Find the positions of all parts of the transactions data[limits[i]:limits[i + 1]], and return them.
 
-    Returns the positions of their parts. A faulty transaction has FAIL as its end.
+    The transactions are in no block. A faulty transaction has FAIL as its end.
     """
     layout = Layout(
         np.empty(0, BLOCK),
@@ -127,7 +127,7 @@ def _walk_all_blocks(data: Bytes, limits: Integers, layout: Layout) -> tuple[int
 
 @compiled
 def _walk_block(data: Bytes, block: Record, layout: Layout) -> bool:
-    """Walk over one block and add its parts to the layout; return False for a faulty block."""
+    """Add the positions of one block's parts to the layout; return whether the block is sound."""
     end = block.end
     count, pos = read_compact_size(data, block.begin + HEADER_BYTES, end)
     if pos == FAIL or count == 0 or count * TRANSACTION_BYTES > end - pos:
@@ -151,7 +151,7 @@ def _walk_block(data: Bytes, block: Record, layout: Layout) -> bool:
 
 @compiled
 def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, layout: Layout) -> int:
-    """Walk over one transaction, write its parts to the layout, and return where it ends, or FAIL."""
+    """Write the positions of one transaction's parts to the layout; return where it ends, or FAIL."""
     pos = begin + 4
     if pos + 2 > end:
         return FAIL
@@ -183,7 +183,7 @@ def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, layout: Lay
 
 @compiled
 def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> tuple[int, int, int]:
-    """Write the position of each outpoint to `spends`, from index `at` on.
+    """Write the position of each input's outpoint to `spends`, from index `at` on.
 
     Returns the number of inputs, flags (SIGNALS, SPENDS_NOTHING), and where the inputs end, or FAIL.
     """
@@ -205,7 +205,7 @@ def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> 
 
 @compiled
 def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -> tuple[int, int, int]:
-    """Write begin and end of each script to `scripts`, from index `at` on.
+    """Write begin and end of each output's script to `scripts`, from index `at` on.
 
     Returns the number of outputs, their value in satoshi, and where they end, or FAIL.
     """
@@ -246,7 +246,7 @@ def _skip_witness(data: Bytes, pos: int, end: int, n_inputs: int) -> int:
 
 @compiled
 def read_compact_size(data: Bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a compact size; return its value, and the position after it or FAIL."""
+    """Read a compact size at byte `pos`; return its value, and the position after it or FAIL."""
     if pos >= end:
         return 0, FAIL
     first = int(data[pos])
@@ -269,7 +269,7 @@ def read_compact_size(data: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 @compiled
 def compact_size_width(value: int) -> int:
-    """Return the bytes of a number below 2^32 as a compact size, in its shortest form."""
+    """Return how many bytes a number below 2^32 takes as a compact size in its shortest form."""
     if value < 0xFD:  # noqa: PLR2004 - the format's mark for longer numbers
         return 1
     return 3 if value <= 0xFFFF else 5  # noqa: PLR2004 - a mark and two bytes hold it, or a mark and four
@@ -277,7 +277,7 @@ def compact_size_width(value: int) -> int:
 
 @compiled
 def _spends_nothing(data: Bytes, pos: int) -> bool:
-    """Return whether the outpoint at pos is that of a coinbase."""
+    """Return whether the outpoint at byte `pos` is that of a coinbase."""
     for i in range(32):
         if data[pos + i] != 0:
             return False

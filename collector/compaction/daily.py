@@ -26,7 +26,10 @@ log = structlog.get_logger(__name__)
 
 
 class Compactor:
-    """Compacts a dataset in the background soon after its start and after each UTC day, until closed."""
+    """Merges a dataset's small files in the background soon after its start and after each UTC day.
+
+    It stops when it is closed.
+    """
 
     def __init__(
         self, dataset: Dataset, *, keep_bodies_days: int | None = None, delay_s: float = DELAY_S
@@ -91,7 +94,7 @@ class Compactor:
 
 
 def _reason(line: str) -> str:
-    """Return why a partition was left as it is, from a line of the output of `compact --json`.
+    """Return the reason for which `compact --json` left a partition unmerged, from a line of its output.
 
     A line that is no JSON is an error message of the command. The text is empty for a merged partition.
     """

@@ -26,7 +26,7 @@ FEES: Final = """
 
 
 class Mended(NamedTuple):
-    """Says what `mend` did with one partition."""
+    """Says how many fees `mend` filled in one partition, or why it could not."""
 
     partition: str  # <table>/<folder>
     n_filled: int  # fees
@@ -70,7 +70,7 @@ def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.Duc
 def _mend_folder(
     dataset: Dataset, folder: Path, connection: duckdb.DuckDBPyConnection, replacements: Replacements
 ) -> Mended | None:
-    """Replace the files of a folder in which fees can be filled by one with the fees; None if there are none.
+    """Fill fees in a folder's files: those with fees to fill become one new file; None if there are none.
 
     A failure leaves the folder as it is and is described in the result.
     """
@@ -107,7 +107,7 @@ def _mend_folder(
 
 
 def _count_lacking(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
-    """Count the rows of a file whose fee is null and is in the table `fees`.
+    """Return how many rows of a file lack a fee that is in the table `fees`.
 
     Raises DatasetError when the file cannot be read.
     """

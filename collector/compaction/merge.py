@@ -24,7 +24,10 @@ from collector.errors import DatasetError
 
 
 class Merged(NamedTuple):
-    """Says how many rows and bytes a merge read and wrote."""
+    """Says how many rows and bytes a merge wrote and removed.
+
+    `n_differing` counts the keys (grains) that several rows still have.
+    """
 
     n_rows: int
     n_removed: int  # rows that were there more than once, alike in every column
@@ -44,8 +47,8 @@ def merge(
     """Write the distinct rows of the files `sources`, in the table's order, into the new file `target`.
 
     `rows` is an SQL query to read instead of the sources, when some values change. The file is compared with
-    what was read. Raises DatasetError when a source cannot be read, or `target` does not have exactly the
-    expected rows.
+    what was read. Returns what was read and written as Merged. Raises DatasetError when a source cannot be
+    read, or `target` does not have exactly the expected rows.
     """
     rows = rows or contract_rows(table, sources)
     try:
@@ -62,7 +65,7 @@ def merge(
 
 
 def _advice(reason: str) -> str:
-    """Say what to do about the reason for which files cannot be merged."""
+    """Return what to do about the reason for which files cannot be merged, as part of a sentence."""
     if os.strerror(errno.EMFILE) in reason:
         return "raise the limit of open files (ulimit -n, or LimitNOFILE= of the service)"
     return "`pool-collector check` names a file that cannot be read"
@@ -120,7 +123,7 @@ def _verify(connection: duckdb.DuckDBPyConnection, table: Table, old: str, targe
 
 
 def _count_differing(connection: duckdb.DuckDBPyConnection, table: Table, target: Path) -> int:
-    """Count the grains in the file `target` that more than one row has."""
+    """Return how many keys (values of the table's grain) more than one row of the file `target` has."""
     grain = ", ".join(table.grain)
     rows = contract_rows(table, [target])
     ((n_differing,),) = connection.execute(

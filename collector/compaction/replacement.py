@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Replacements:
-    """Replaces folders of one dataset's partitions. Make one with `open_replacements`."""
+    """Replaces folders of one dataset's partitions by new ones. Make one with `open_replacements`."""
 
     def __init__(self, dataset: Dataset, work: Path) -> None:
         self._dataset = dataset
@@ -139,9 +139,10 @@ def open_replacements(dataset: Dataset) -> Iterator[Replacements]:
 
 
 def sealed_files(dataset: Dataset, folder: Path) -> list[Path]:
-    """List the files of `folder` that no journal will write again.
+    """Return the Parquet files of `folder` that no journal will write again.
 
-    The files are listed before the segments: a segment is there before its files are, so none is missed.
+    The files are listed before the journal's: a journal's file is there before the Parquet made of it, so
+    none is missed.
     """
     files = sorted(path for path in folder.glob("*.parquet") if path.is_file())
     unsealed = {segment.stem for segment in unsealed_segments(dataset.root, dataset.chain)}
@@ -149,7 +150,7 @@ def sealed_files(dataset: Dataset, folder: Path) -> list[Path]:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two folders of one file system change places in one step.
+    """Exchange the places of two folders of one file system in one step.
 
     Linux does it by renameat2 with RENAME_EXCHANGE, macOS by renamex_np with RENAME_SWAP. Two renames, one
     after the other, would leave a moment without the folder. Raises OSError, with nothing changed, when the

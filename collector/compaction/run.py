@@ -32,7 +32,7 @@ _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 
 
 class PartitionResult(NamedTuple):
-    """Says what compaction did with one partition."""
+    """Says what compaction did with one partition: files merged, folder renamed, or the error."""
 
     partition: str  # <table>/<folder>
     n_files: int  # that were merged
@@ -44,8 +44,8 @@ class PartitionResult(NamedTuple):
 def compact(dataset: Dataset, *, today: dt.date) -> Iterator[PartitionResult]:
     """Merge the files of every day before `today` and of every full span of heights; yield each result.
 
-    Before that, the files of folders with an old name move to the folder with the name of today.
-    A partition that cannot be merged is left as it is. Raises DatasetError when another compaction is
+    Before that, the files of folders with a name of an earlier version move to the folder with the present
+    name. A partition that cannot be merged is left as it is. Raises DatasetError when another compaction is
     running, or folders cannot change places in this file system.
     """
     with open_replacements(dataset) as replacements, query_engine(replacements.spill) as connection:
@@ -59,7 +59,7 @@ def compact(dataset: Dataset, *, today: dt.date) -> Iterator[PartitionResult]:
 
 
 def closed_folders(dataset: Dataset, table: Table, today: dt.date) -> list[Path]:
-    """List the folders of `table` that should get no more rows.
+    """Return the folders of `table` that should get no more rows.
 
     These are the days before `today`, or all spans of heights but the last one, and the last one too if it is
     full.
@@ -77,7 +77,7 @@ def closed_folders(dataset: Dataset, table: Table, today: dt.date) -> list[Path]
 
 
 def _move_old_folders(dataset: Dataset, table: Table) -> Iterator[PartitionResult]:
-    """Move the files of folders with an old name to the folders with the new one; yield each result.
+    """Move the files of folders named by an earlier version to folders with the present name; yield results.
 
     Each file moves in one step while nobody reads or writes, so a kill leaves every file in one of the two
     folders, which readers both read. A folder that cannot be moved is left as it is.
@@ -117,7 +117,7 @@ def _move_files(old: Path, new: Path) -> None:
 
 
 def _is_full(span: Path) -> bool:
-    """Return whether the files in the folder of a span have rows of each of its heights."""
+    """Return whether the files in the folder of a span of heights have rows of each of its heights."""
     heights: set[int] = set()
     try:
         for path in span.glob("*.parquet"):

@@ -5,7 +5,7 @@ from typing import Final
 
 
 class Chain(StrEnum):
-    """Lists the chains by the names that the node's RPC gives them."""
+    """Lists the chains of Bitcoin by the names that the node's RPC gives them."""
 
     MAIN = "main"
     TEST = "test"

@@ -39,9 +39,9 @@ def chosen_path(argument: Path | None, option: Path | None, name: str) -> Path |
 
 
 def chosen_dataset(argument: Path | None, option: Path | None) -> Path:
-    """Return the folder of the dataset: what was given, or else what the environment names or the default.
+    """Return the dataset's folder: the one given, else the one in the environment, else the default.
 
-    Raises typer.BadParameter when both are given and differ.
+    Raises typer.BadParameter when argument and option are given and differ.
     """
     given = chosen_path(argument, option, "dataset")
     return given or Path(os.environ.get(VARIABLE) or DEFAULT_DATASET)

@@ -6,7 +6,7 @@ from collector.dataset.schema import HEIGHT_SPAN, TABLES, Column, Table
 
 
 def markdown() -> str:
-    """Return a section for each table: what a row is, where its files lie, and a table of its columns."""
+    """Return the data dictionary as Markdown: for each table what a row is, its folders, its columns."""
     return "\n".join(_section(table) for table in TABLES.values())
 
 

@@ -77,7 +77,10 @@ def allow_many_open_files() -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return the name that `path` has while it is written; readers' `*.parquet` does not match it."""
+    """Return the path at which a file is written before it is complete: `.<name>.tmp` beside `path`.
+
+    Readers' `*.parquet` does not match it.
+    """
     return path.with_name(f".{path.name}.tmp")
 
 
@@ -87,7 +90,7 @@ def is_temporary(path: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents, and force them to disk to survive a power cut."""
+    """Make a folder and its missing parents, and force them to disk so that they survive a power cut."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -169,9 +172,9 @@ def lock_held_for_writing(lock: Path, *, exclusive: bool) -> Iterator[None]:
 
 @contextmanager
 def lock_tried_alone(lock: Path) -> Iterator[bool]:
-    """Hold a lock alone during the `with` block if it is free now; yield whether it is held.
+    """Try to hold a lock alone during the `with` block, without waiting; yield whether it is held.
 
-    Where the lock file is missing or cannot be opened, it is not held.
+    Where the lock file is missing or cannot be opened, the lock is not held.
     """
     try:
         handle = os.open(lock, os.O_RDWR)

@@ -20,7 +20,7 @@ UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError)  # what pya
 
 
 class ColumnChunk(NamedTuple):
-    """Holds what a footer says of one column of one row group.
+    """Holds what a Parquet file's footer says of one column in one row group.
 
     `least` and `greatest` are text as DuckDB writes values. What the footer does not say is None.
     """
@@ -53,16 +53,20 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Colum
 
 
 def read_through(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Make DuckDB read every value of the file at `path`; raise as `read_footer` does."""
+    """Make DuckDB read every value of the file at `path`, to find damage.
+
+    Raises DatasetError if a value cannot be read, and FileNotFoundError or PermissionError if the file cannot
+    be opened.
+    """
     query_file(
         connection, path, "SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet(?, hive_partitioning = false)"
     )
 
 
 def find_unreadable_file(paths: Iterable[Path]) -> DatasetError | None:
-    """Read files one by one, and return an error that names the first one that DuckDB cannot read.
+    """Return a DatasetError that names the first of the files that DuckDB cannot read; None if all can be.
 
-    It is called after a query over many files failed without the name of the file; None if all can be read.
+    It is called after a query over many files failed without the name of the file.
     """
     for path in paths:
         try:
@@ -77,7 +81,11 @@ def find_unreadable_file(paths: Iterable[Path]) -> DatasetError | None:
 
 
 def query_file(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> list[tuple[Any, ...]]:
-    """Run an SQL query whose only parameter is the file at `path`; raise as `read_footer` does."""
+    """Return the rows of an SQL query whose only parameter is the file at `path`.
+
+    Raises DatasetError if the file is damaged, and FileNotFoundError or PermissionError if it cannot be
+    opened.
+    """
     path.open("rb").close()  # DuckDB says the same of all that it cannot open
     try:
         return connection.execute(query, [glob.escape(str(path))]).fetchall()

@@ -48,7 +48,7 @@ class Dataset:
 
     @classmethod
     def open(cls, root: Path, chain: str, *, create: bool = False) -> Self:
-        """Open the dataset in folder `root`; with `create`, make one if the folder is missing or empty.
+        """Return the dataset in folder `root`; with `create`, make one if the folder is missing or empty.
 
         Raises DatasetError when `root` is not a dataset of ours, has another version, or cannot be made.
         """
@@ -129,7 +129,7 @@ class Dataset:
         return sorted(path for path, is_file in self._named_like_files(table) if not is_file)
 
     def refuse_strange_paths(self, table: "Table") -> None:
-        """Raise DatasetError if the table has `strange_paths`; its text names the first one."""
+        """Raise DatasetError if a path is named like a file of the table and is none, such as a pipe."""
         for path in self.strange_paths(table):
             raise DatasetError(f"{path} is {what_it_is(path)}; move it out of the dataset")
 
@@ -148,7 +148,7 @@ class Dataset:
                 yield path, stat.S_ISREG(mode)
 
     def remove_unfinished_files(self) -> None:
-        """Remove the temporary files that killed writers of tables left.
+        """Remove the temporary files that killed writers of tables left behind.
 
         Nothing is removed while a process reads or writes: every writer holds the lock that is needed here,
         and a later call removes the files.
@@ -199,7 +199,7 @@ class Dataset:
 
 
 def open_existing(root: Path, chain: str | None) -> Dataset:
-    """Open the dataset in folder `root`; without a `chain`, choose the only chain that it has.
+    """Return the dataset in folder `root`; without a `chain`, that of the only chain in it.
 
     Raises DatasetError when `root` is no dataset, lacks that chain, or has several chains and none is chosen.
     """
@@ -214,7 +214,7 @@ def open_existing(root: Path, chain: str | None) -> Dataset:
 
 
 def what_it_is(path: Path) -> str:
-    """Say in words why `path` cannot be read as a file: it is a broken link, pipe, device or folder."""
+    """Return a text on why `path` cannot be read as a file: it is a broken link, pipe, device or folder."""
     return (
         "a link to a file that is not there" if path.is_symlink() else "no file but a pipe, device or folder"
     )

@@ -105,9 +105,9 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -
 
 
 def _values(rows: Sequence[Mapping[str, Any]], column: Column) -> list[Any]:
-    """Return the values of `column`; None where a row lacks it and the column is nullable.
+    """Return the values of `column` in all rows; None where a row lacks a nullable column.
 
-    Raises KeyError where a row lacks it and the column is not nullable.
+    Raises KeyError where a row lacks a column that is not nullable.
     """
     try:
         return [row[column.name] for row in rows]
@@ -124,7 +124,7 @@ def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
 
 
 def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
-    """Raise RowRefused if a value is null where the contract has none, or not in its column's closed set.
+    """Raise RowRefused if a value is null where the contract forbids it, or not in its column's closed set.
 
     It is also raised for a time outside the years 1 to 9999.
     """
@@ -242,7 +242,7 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether `path` is a file of which every page is as it was written; False if there is none.
+    """Return whether `path` is a Parquet file without damage; False if there is no file.
 
     A damaged file is renamed to `<name>.damaged`.
     """
@@ -273,7 +273,7 @@ def _write_file(path: Path, table: Table, rows: pa.Table, *, is_sorted: bool) ->
 
 
 def parquet_options(table: Table) -> dict[str, Any]:
-    """Return the options with which pyarrow writes the files of `table`."""
+    """Return the options for pyarrow's ParquetWriter with which files of `table` are written."""
     ascending = [(name, "ascending") for name in table.sort]
     return {
         "compression": COMPRESSION,
@@ -286,7 +286,7 @@ def parquet_options(table: Table) -> dict[str, Any]:
 
 
 def _dictionary_columns(table: Table) -> list[str]:
-    """Return the columns to write with Parquet's dictionary encoding: those of text.
+    """Return the columns of a table that get Parquet's dictionary encoding: those of text.
 
     Text repeats and is worth a dictionary; for hashes and numbers zstd alone is smaller and faster.
     """
@@ -300,7 +300,7 @@ def _dictionary_columns(table: Table) -> list[str]:
 
 
 def _pruning_columns(table: Table) -> list[str]:
-    """Return the columns to write with statistics (least and greatest value): all but hashes.
+    """Return the columns of a table that get statistics (least and greatest value): all but hashes.
 
     Hashes are random, so no reader could skip a row group because of their bounds.
     """
@@ -308,7 +308,7 @@ def _pruning_columns(table: Table) -> list[str]:
 
 
 def read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
-    """Return the rows of a Parquet file; with `names`, only those of these columns that the file has.
+    """Return the rows of a Parquet file as a table; with `names`, only those of these columns that it has.
 
     Raises DatasetError if the file cannot be read.
     """

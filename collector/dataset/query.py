@@ -18,7 +18,10 @@ MEMORY: Final = "1GB"  # above it DuckDB works on disk
 
 @contextmanager
 def query_engine(spill: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open DuckDB with a memory limit; what does not fit goes to files in the folder `spill`."""
+    """Open DuckDB with a memory limit and yield the connection.
+
+    What does not fit is written below `spill`.
+    """
     settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": MEMORY,
         "temp_directory": str(spill),
@@ -33,7 +36,7 @@ def query_engine(spill: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def contract_rows(table: Table, paths: Iterable[Path]) -> str:
-    """Return the SQL of a query for all rows of the files at `paths`, with the contract's columns of `table`.
+    """Return an SQL query for all rows of the files at `paths`, with the columns of the contract for `table`.
 
     Columns that older files lack are null.
     """
@@ -41,7 +44,10 @@ def contract_rows(table: Table, paths: Iterable[Path]) -> str:
 
 
 def contract_rows_matching(table: Table, patterns: Iterable[str]) -> str:
-    """Return the query of `contract_rows` for the files that match glob `patterns`."""
+    """Return an SQL query for all rows of the files that match glob `patterns`, with the contract's columns.
+
+    Columns that older files lack are null.
+    """
     columns = ", ".join(column.name for column in table.columns)
     nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in contract_types(table).items())
     no_rows = f"SELECT {nulls} WHERE false"
@@ -53,7 +59,7 @@ def contract_rows_matching(table: Table, patterns: Iterable[str]) -> str:
 
 
 def contract_types(table: Table) -> dict[str, str]:
-    """Return the columns of `table`, each with the type that DuckDB gives it."""
+    """Map each column of `table` to the name that DuckDB gives its type."""
     return _types_by_table()[table.name]
 
 

@@ -15,7 +15,7 @@ Row = Mapping[str, object]
 
 
 class NodeRow(TypedDict):
-    """A row of `nodes`."""
+    """A row of the raw table `nodes`: the Python type of each column."""
 
     node: str
     session: str
@@ -35,14 +35,14 @@ class NodeRow(TypedDict):
 
 
 class CoinbaseOutputItem(TypedDict):
-    """An element of the column `coinbase_outputs`."""
+    """An element of the list in the column `coinbase_outputs`: the Python type of each field."""
 
     value_sat: int
     script: bytes
 
 
 class BlockRow(TypedDict):
-    """A row of `blocks`."""
+    """A row of the raw table `blocks`: the Python type of each column."""
 
     block_hash: bytes
     height: int
@@ -78,7 +78,7 @@ class BlockRow(TypedDict):
 
 
 class TransactionRow(TypedDict):
-    """A row of `transactions`."""
+    """A row of the raw table `transactions`: the Python type of each column."""
 
     block_hash: bytes
     height: int
@@ -110,7 +110,7 @@ class TransactionRow(TypedDict):
 
 
 class MempoolTxRow(TypedDict):
-    """A row of `mempool_txs`."""
+    """A row of the raw table `mempool_txs`: the Python type of each column."""
 
     node: str
     session: str
@@ -146,7 +146,7 @@ class MempoolTxRow(TypedDict):
 
 
 class MempoolBodyRow(TypedDict):
-    """A row of `mempool_bodies`."""
+    """A row of the raw table `mempool_bodies`: the Python type of each column."""
 
     node: str
     session: str
@@ -157,7 +157,7 @@ class MempoolBodyRow(TypedDict):
 
 
 class MempoolEventRow(TypedDict):
-    """A row of `mempool_events`."""
+    """A row of the raw table `mempool_events`: the Python type of each column."""
 
     node: str
     session: str
@@ -172,7 +172,7 @@ class MempoolEventRow(TypedDict):
 
 
 class BlockArrivalRow(TypedDict):
-    """A row of `block_arrivals`."""
+    """A row of the raw table `block_arrivals`: the Python type of each column."""
 
     node: str
     session: str
@@ -186,7 +186,7 @@ class BlockArrivalRow(TypedDict):
 
 
 class ChainTipRow(TypedDict):
-    """A row of `chain_tips`."""
+    """A row of the raw table `chain_tips`: the Python type of each column."""
 
     node: str
     session: str
@@ -198,7 +198,7 @@ class ChainTipRow(TypedDict):
 
 
 class TemplateRow(TypedDict):
-    """A row of `templates`."""
+    """A row of the raw table `templates`: the Python type of each column."""
 
     node: str
     session: str
@@ -216,7 +216,7 @@ class TemplateRow(TypedDict):
 
 
 class TemplateTxRow(TypedDict):
-    """A row of `template_txs`."""
+    """A row of the raw table `template_txs`: the Python type of each column."""
 
     node: str
     session: str
@@ -230,7 +230,7 @@ class TemplateTxRow(TypedDict):
 
 
 class HistogramItem(TypedDict):
-    """An element of the column `histogram`."""
+    """An element of the list in the column `histogram`: the Python type of each field."""
 
     from_feerate_sat_vb: float
     n_tx: int
@@ -239,7 +239,7 @@ class HistogramItem(TypedDict):
 
 
 class MempoolStatsRow(TypedDict):
-    """A row of `mempool_stats`."""
+    """A row of the raw table `mempool_stats`: the Python type of each column."""
 
     node: str
     session: str
@@ -255,7 +255,7 @@ class MempoolStatsRow(TypedDict):
 
 
 class CoverageRow(TypedDict):
-    """A row of `coverage`."""
+    """A row of the raw table `coverage`: the Python type of each column."""
 
     node: str
     session: str
@@ -270,7 +270,7 @@ class CoverageRow(TypedDict):
 
 
 class RejectRow(TypedDict):
-    """A row of `rejects`."""
+    """A row of the raw table `rejects`: the Python type of each column."""
 
     node: str
     session: str
@@ -282,7 +282,7 @@ class RejectRow(TypedDict):
 
 
 class MemberClockRow(TypedDict):
-    """A row of `member_clocks`."""
+    """A row of the raw table `member_clocks`: the Python type of each column."""
 
     member: str
     offset_at: int
@@ -292,7 +292,7 @@ class MemberClockRow(TypedDict):
 
 
 class ExternalSourceRow(TypedDict):
-    """A row of `external_sources`."""
+    """A row of the raw table `external_sources`: the Python type of each column."""
 
     source: str
     kind: str
@@ -305,7 +305,7 @@ class ExternalSourceRow(TypedDict):
 
 
 class ExternalArrivalRow(TypedDict):
-    """A row of `external_arrivals`."""
+    """A row of the raw table `external_arrivals`: the Python type of each column."""
 
     source: str
     block_hash: bytes
@@ -314,7 +314,7 @@ class ExternalArrivalRow(TypedDict):
 
 
 class ExternalBlockRow(TypedDict):
-    """A row of `external_blocks`."""
+    """A row of the raw table `external_blocks`: the Python type of each column."""
 
     source: str
     block_hash: bytes
@@ -338,7 +338,7 @@ class ExternalBlockRow(TypedDict):
 
 
 class ExternalPoolLabelRow(TypedDict):
-    """A row of `external_pool_labels`."""
+    """A row of the raw table `external_pool_labels`: the Python type of each column."""
 
     source: str
     height: int
@@ -347,7 +347,7 @@ class ExternalPoolLabelRow(TypedDict):
 
 
 class ExternalPriceRow(TypedDict):
-    """A row of `external_prices`."""
+    """A row of the raw table `external_prices`: the Python type of each column."""
 
     source: str
     currency: str
@@ -360,7 +360,7 @@ class ExternalPriceRow(TypedDict):
 
 
 class ExternalBlockSizeRow(TypedDict):
-    """A row of `external_block_sizes`."""
+    """A row of the raw table `external_block_sizes`: the Python type of each column."""
 
     source: str
     height: int
@@ -370,7 +370,7 @@ class ExternalBlockSizeRow(TypedDict):
 
 
 class ExternalPoolHashrateRow(TypedDict):
-    """A row of `external_pool_hashrate`."""
+    """A row of the raw table `external_pool_hashrate`: the Python type of each column."""
 
     source: str
     label: str
@@ -380,7 +380,7 @@ class ExternalPoolHashrateRow(TypedDict):
 
 
 class ExternalHeaderRow(TypedDict):
-    """A row of `external_headers`."""
+    """A row of the raw table `external_headers`: the Python type of each column."""
 
     source: str
     block_hash: bytes
@@ -394,7 +394,7 @@ class ExternalHeaderRow(TypedDict):
 
 
 class ExternalStaleBlockRow(TypedDict):
-    """A row of `external_stale_blocks`."""
+    """A row of the raw table `external_stale_blocks`: the Python type of each column."""
 
     source: str
     block_hash: bytes

@@ -14,7 +14,7 @@ MAX_SHEET_BYTES: Final = 1 << 28  # a small file may unfold to anything
 
 
 def read_sheet(path: Path) -> Iterator[dict[str, str]]:
-    """Yield each row of the first sheet as {column letter: text}; empty cells are left out.
+    """Yield each row of a spreadsheet's first sheet as {column letter: text}; empty cells are left out.
 
     Raises ValueError, whose text says why, if the file cannot be read as a spreadsheet.
     """
@@ -31,7 +31,7 @@ def read_sheet(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _opened(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a part of the archive; raise ValueError if it unfolds to more than a sheet should have."""
+    """Open a part of a spreadsheet archive for reading; ValueError if it unfolds to too many bytes."""
     n_bytes = archive.getinfo(name).file_size
     if n_bytes > MAX_SHEET_BYTES:
         raise ValueError(f"{name} unfolds to {n_bytes:,} bytes, more than {MAX_SHEET_BYTES:,}")
@@ -39,7 +39,7 @@ def _opened(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _shared_strings(archive: zipfile.ZipFile) -> list[str]:
-    """Read the spreadsheet's table of texts, to which cells refer by number; an empty list without one."""
+    """Return the texts of a spreadsheet to which cells refer by number; an empty list if it has none."""
     if STRINGS not in archive.namelist():
         return []
     with _opened(archive, STRINGS) as part:

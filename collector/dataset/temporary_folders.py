@@ -32,9 +32,10 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def _locked_folder(prefix: str, place: Path) -> tuple[Path, int]:
-    """Make and lock a folder; return it and the handle that holds the lock.
+    """Make and lock a folder; return its path and the handle that holds the lock.
 
-    Between the two steps another process may take it for one that is left over; then another one is made.
+    Between the two steps another process may take the folder for a leftover and remove it; another folder is
+    made then.
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
@@ -59,7 +60,10 @@ def _remove_unused(prefix: str, place: Path) -> None:
 
 
 def _lock_unused(folder: Path) -> int | None:
-    """Lock a folder and return the handle; None if it has gone, is no folder, or a process has locked it."""
+    """Lock a folder and return the handle.
+
+    None if the folder has gone, is no folder, or is locked already.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -33,7 +33,7 @@ DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset;
 
 
 class ExportKind(StrEnum):
-    """Lists what can be written for others."""
+    """Lists what the command `export` can write for others: block arrivals or stale blocks."""
 
     ARRIVALS = "arrivals"
     STALE_BLOCKS = "stale-blocks"
@@ -114,7 +114,7 @@ def export_lists(  # noqa: PLR0917 - typer passes every option by name
 def _refuse_missing(
     kind: str | None, paths: list[Path], provider: str | None, origin: Mapping[str, str | None]
 ) -> None:
-    """Raise typer.BadParameter that names everything that was not given and cannot be found out."""
+    """Raise typer.BadParameter that names each option of `import` that is missing and cannot be inferred."""
     missing = [] if paths else ["FILE"]
     if provider is None:
         missing += [] if kind else [f"KIND (one of {', '.join(KIND_NAMES)})"]

@@ -39,11 +39,11 @@ def arrival_lines(dataset: Dataset, node: str) -> list[str]:
 
 
 def stale_lines(dataset: Dataset, node: str) -> list[str]:
-    """Return `height,hash,header` for each block that `node` told us of and that lost, newest first.
+    """Return `height,hash,header` for each stale block that `node` announced to us, newest first.
 
-    A block has lost if it is not among the ancestors of the best block; at the height of the best block
-    nothing has lost yet. The first line names the columns. Raises DatasetError if the dataset has no
-    arrival at the node.
+    A block is stale if it is not among the ancestors of the block with most work; at the height of that block
+    no block is stale yet. The first line names the columns. Raises DatasetError if the dataset has no arrival
+    at the node.
     """
     announced = {row["block_hash"] for row in _rows_of(dataset, node)}
     blocks = _stored_blocks(dataset)
@@ -72,7 +72,7 @@ def _rows_of(dataset: Dataset, node: str) -> list[dict[str, Any]]:
 
 
 def _stored_blocks(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return height, hash and header of every block of the dataset whose verdict is `valid`."""
+    """Return height, hash and header fields of every block of the dataset whose verdict is `valid`."""
     names = ("block_hash", "height", "verdict", *HEADER_FIELDS)
     with dataset.read_lock():
         dataset.refuse_strange_paths(BLOCKS)
@@ -81,9 +81,9 @@ def _stored_blocks(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def _lost(blocks: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the blocks that are not on the way down from the best block, newest first.
+    """Return the stale blocks: those that are not ancestors of the block with most work, newest first.
 
-    Where the way breaks off, because the dataset lacks a parent, it goes on from the best block below.
+    Where the dataset lacks an ancestor, the search goes on from the best block below.
     """
     work: dict[bytes, int] = {}
     by_height = sorted(blocks, key=lambda block: (block["height"], block["block_hash"]))

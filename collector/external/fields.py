@@ -19,7 +19,7 @@ _DATE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(
 
 
 def whole(text: str, *, low: int = 0, high: int = (1 << 63) - 1) -> int:
-    """Return the whole number in `text`, which must be from `low` to `high`."""
+    """Return the whole number in `text`; raise ValueError if it is not one from `low` to `high`."""
     if not re.fullmatch(r"-?\d{1,19}", text, re.ASCII):
         raise ValueError(f"{text!r} is no whole number")
     value = int(text)
@@ -29,26 +29,32 @@ def whole(text: str, *, low: int = 0, high: int = (1 << 63) - 1) -> int:
 
 
 def height(text: str) -> int:
-    """Return the block height in `text`, which is at most 10 million."""
+    """Return the block height in `text`; raise ValueError if it is not from 0 to 10 million."""
     return whole(text, high=MAX_HEIGHT)
 
 
 def block_hash(text: str) -> bytes:
-    """Return a hash, written in display order as 64 hex digits, as bytes in internal byte order."""
+    """Return the bytes, in internal byte order, of a hash written as 64 hex digits in display order.
+
+    Raises ValueError for another text.
+    """
     return hash_bytes(text)
 
 
 def time_us(text: str) -> int:
-    """Return a time, written as milliseconds since 1970 UTC, as microseconds."""
+    """Return in microseconds a time that is written as milliseconds since 1970 UTC.
+
+    Raises ValueError for a time before the first block or in the future.
+    """
     value_ms = whole(text)
     check_time(value_ms / MS)
     return value_ms * MS
 
 
 def time_s(text: str) -> int:
-    """Return seconds since 1970 for such a number, or for a date and time in ISO format.
+    """Return in seconds since 1970 UTC a time that is written so, or as a date and time in ISO format.
 
-    A time without a zone is UTC.
+    A time without a zone is UTC. Raises ValueError for another text.
     """
     if re.fullmatch(r"[0-9]{9,10}", text):
         check_time(int(text))
@@ -65,7 +71,10 @@ def time_s(text: str) -> int:
 
 
 def day_s(text: str) -> int:
-    """Return a date, with or without a UTC time after it, as seconds from 1970 to the start of that day."""
+    """Return the start of a day, written as a date with or without a UTC time, in seconds since 1970.
+
+    Raises ValueError for another text.
+    """
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no day like 2018-02-25")
@@ -75,7 +84,10 @@ def day_s(text: str) -> int:
 
 
 def price(text: str) -> float:
-    """Return a price, which must be finite and not negative; sources round the first prices to zero."""
+    """Return the price in `text` as a float; raise ValueError if it is not finite or is negative.
+
+    Zero is allowed, because sources round the first prices to zero.
+    """
     value = float(text)
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{text!r} is no price")
@@ -83,12 +95,15 @@ def price(text: str) -> float:
 
 
 def script(text: str) -> bytes:
-    """Return the bytes of a script written in hex."""
+    """Return the bytes of a script written in hex; raise ValueError for another text."""
     return bytes.fromhex(text)
 
 
 def label(text: str) -> str:
-    """Return a pool's name of 1 to 200 characters unchanged; whoever shows it must escape it."""
+    """Return a pool's name of 1 to 200 characters unchanged; raise ValueError for another length.
+
+    Whoever shows the name must escape it.
+    """
     if not text.strip() or len(text) > MAX_LABEL_CHARACTERS:
         raise ValueError(f"{text[:40]!r} is no name of 1 to {MAX_LABEL_CHARACTERS} characters")
     return text

@@ -80,10 +80,10 @@ def read_headers(
 
 
 def read_stale_blocks(path: Path, chain: str) -> Iterator[Values]:
-    """Yield a row of `external_stale_blocks` per line: height, hash and header in hex.
+    """Yield a row of `external_stale_blocks` per line of a file: height, hash and header in hex.
 
-    A line without a header is passed over: nothing shows that there was such a block. Raises DecodeError if
-    a header does not have its hash or carries no work that the chain would take.
+    A line without a header is skipped: nothing shows that there was such a block. Raises DecodeError if a
+    header does not have its hash or carries no work that the chain would accept.
     """
     check_size(path, MAX_FILE_BYTES)
     with open_text(path) as file:
@@ -118,10 +118,10 @@ def read_stale_blocks(path: Path, chain: str) -> Iterator[Values]:
 def reader_for(
     kind: str, root: Path, chain: str, first_height: int | None
 ) -> Callable[[Path], Iterable[Values]] | None:
-    """Return what reads files of headers or of stale blocks; None for kinds that are read by columns.
+    """Return the function that reads a file of headers or stale blocks; None for files read by columns.
 
-    `root` is the folder of a dataset, whose headers a file may go on from; it need not exist. Each file of
-    headers may also go on from those that were read before it. `first_height` is that of the first file.
+    `root` is the folder of a dataset, whose headers a file may continue; it need not exist. Each file of
+    headers may also continue those that were read before it. `first_height` is that of the first file.
     """
     if kind == "stale-blocks":
         return functools.partial(read_stale_blocks, chain=chain)
@@ -171,7 +171,10 @@ def _from_hex(path: Path, content: bytes) -> bytes:
 
 
 def _begin(path: Path, headers: Headers, first_height: int | None, stored: RowByHash) -> tuple[int, Headers]:
-    """Return the height of the first header, and the stored headers before it that the rules look back on."""
+    """Return the height of a file's first header, and the stored headers before it that the rules need.
+
+    Raises DecodeError if the height is not known or another one is stated.
+    """
     none = np.zeros((0, HEADER_BYTES), np.uint8)
     parent = headers[0, 4:36].tobytes()
     if parent == NO_PARENT:
@@ -196,7 +199,7 @@ def _begin(path: Path, headers: Headers, first_height: int | None, stored: RowBy
 
 
 def _stored(dataset: Dataset) -> RowByHash:
-    """Return the imported headers of a dataset by their hash."""
+    """Map the hash of each imported header of a dataset to its row."""
     return _by_hash(dataset.read(EXTERNAL_HEADERS).to_pylist())
 
 
@@ -205,9 +208,10 @@ def _by_hash(rows: Iterable[dict[str, Any]]) -> RowByHash:
 
 
 def _checkpoints(path: Path, text: str, chain: str) -> list[Values]:
-    """Return the rows of bitcoinj's checkpoints.
+    """Return the rows of `external_headers` for a file of bitcoinj's checkpoints.
 
-    Between two retargets in a row a target changes at most by the factor that the rules of `chain` allow.
+    Raises DecodeError if a header breaks a rule. Between two retargets in a row a target changes at most by
+    the factor that the rules of `chain` allow.
     """
     lines = [line for line in text.split() if CHECKPOINT_LINE.fullmatch(line)]
     if not lines:
@@ -234,13 +238,13 @@ def _checkpoints(path: Path, text: str, chain: str) -> list[Values]:
 
 
 def _is_next(rules: ChainRules, before: int, bits: int) -> bool:
-    """Return whether one retarget can lead from the compact target `before` to `bits`."""
+    """Return whether one retarget can lead from the target `before` to `bits` (both in compact form)."""
     hardest, easiest = (retargeted(rules, before, took_s) for took_s in (0, MOST_CHANGE * PERIOD_S))
     return target_from_bits(hardest) <= target_from_bits(bits) <= target_from_bits(easiest)
 
 
 def _rows(headers: Headers, heights: Iterable[int]) -> Iterator[Values]:
-    """Yield the columns of each header: its hash, its height, and its six fields."""
+    """Yield for each header a row with its hash, its height and its six fields."""
     hashes = sha256d_headers(headers, backend=_backend(headers))
     for header, block_hash, height in zip(headers, hashes, heights, strict=True):
         raw = header.tobytes()

@@ -36,7 +36,7 @@ MEMPOOL_SPACE_EXTRAS: Final = {
 
 
 def rows_from_json(kind: str, path: Path) -> Iterator[Values]:
-    """Yield the rows of a JSON file of prices or blocks; raise DecodeError for another kind or no JSON."""
+    """Yield the rows of a JSON file of prices or blocks; DecodeError for another kind or no JSON."""
     readers = {"prices": _days, "blocks": _blocks}
     if kind not in readers:
         raise DecodeError(f"{path}: JSON is read for {' and '.join(readers)} only; convert it to CSV")
@@ -54,7 +54,7 @@ def rows_from_json(kind: str, path: Path) -> Iterator[Values]:
 
 
 def _days(path: Path, days: list[Any]) -> Iterator[Values]:
-    """Yield daily prices from a list of [open, high, low, close]; days of zeros are left out."""
+    """Yield a row of prices per day from a list of [open, high, low, close]; days of zeros are left out."""
     for index, prices in enumerate(days):
         if not isinstance(prices, list) or len(prices) != 4:  # noqa: PLR2004 - open, high, low, close
             raise DecodeError(f"{path}, day {index}: {prices!r:.60} is not [open, high, low, close]")
@@ -70,7 +70,7 @@ def _days(path: Path, days: list[Any]) -> Iterator[Values]:
 
 
 def _blocks(path: Path, blocks: list[Any]) -> Iterator[Values]:
-    """Yield the blocks of an answer of mempool.space's API; those that it calls stale are left out."""
+    """Yield a row per block of an answer of mempool.space's API; blocks that it calls stale are left out."""
     for number, block in enumerate(blocks, start=1):
         where = f"{path}, block {number}"
         extras = block.get("extras", {}) if isinstance(block, dict) else None
@@ -89,9 +89,10 @@ def _blocks(path: Path, blocks: list[Any]) -> Iterator[Values]:
 
 
 def _derived(block: Mapping[str, Any], extras: Mapping[str, Any]) -> dict[str, str]:
-    """Return what follows from other facts: new coins from reward and fees, stripped size from the weight.
+    """Return, as texts, subsidy (from reward and fees) and stripped size (from size and weight) of a block.
 
-    The weight of a block is three times its stripped size plus its size (BIP 141).
+    The weight of a block is three times its stripped size plus its size (BIP 141). A text is empty where the
+    facts are missing.
     """
     reward, fees = extras.get("reward"), extras.get("totalFees")
     size, weight = block["size"], block["weight"]

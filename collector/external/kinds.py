@@ -29,7 +29,7 @@ U32: Final = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Describes a column to look for in a file: the names it may have and how its text is read.
+    """Describes a column to look for in a file: the names it may have, and the function that reads its text.
 
     `may_lack` allows files without the column, and empty values in it.
     """
@@ -41,10 +41,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Describes a kind of file: the table of its rows, and its columns by their name in that table.
+    """Describes a kind of file to import: the table of its rows, and its columns by their name there.
 
-    A first line that matches `first_row` is a row already: the file has no line of names, and its columns
-    are `unnamed`.
+    A first line that matches `first_row` is a row already: the file has no line of names, and its columns are
+    `unnamed`.
     """
 
     table: Table
@@ -64,7 +64,10 @@ def count(text: str) -> int:
 
 
 def version(text: str) -> int:
-    """Return a block version as a signed 32-bit number; some publishers write it unsigned."""
+    """Return the block version in `text` as a signed 32-bit number; some publishers write it unsigned.
+
+    Raises ValueError for another text.
+    """
     value = fields.whole(text, low=-I32 - 1, high=U32)
     return value - (1 << 32) if value > I32 else value
 
@@ -146,7 +149,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def row_of(where: str, texts: Mapping[str, str], kind: str) -> Values:
-    """Return the values of one row of kind `kind`, read from its `texts`; `where` names the row in an error.
+    """Return one row of kind `kind`, its values read from `texts`; `where` names the row in an error.
 
     Raises DecodeError if a text is no value of its column, or prices contradict each other.
     """
@@ -164,9 +167,10 @@ def row_of(where: str, texts: Mapping[str, str], kind: str) -> Values:
 
 
 def column_names(kind: str, text: str) -> dict[str, str]:
-    """Read a mapping `ours=theirs,...` of the columns of kind `kind`; `ours` is any name that we know.
+    """Return from a text `ours=theirs,...` a mapping of our column names to those of a file of `kind`.
 
-    Raises SettingsError for a text that is no such mapping, or names a column that the kind does not have.
+    `ours` is any name that we know. Raises SettingsError for a text that is no such mapping, or names a
+    column that the kind does not have.
     """
     columns = KINDS[kind].columns
     ours = {name: column for column, field in columns.items() for name in (column, *field.names)}

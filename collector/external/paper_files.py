@@ -18,7 +18,7 @@ LAST_COLUMN: Final = ""
 
 
 def read_block_sizes(path: Path, chain: str = "main") -> Iterator[Values]:
-    """Yield the rows of a spreadsheet of a pool's blocks: height, label, bytes, transactions.
+    """Yield a row (height, label, size in bytes, number of transactions) per block of a pool's spreadsheet.
 
     Raises DecodeError if the file is no such spreadsheet.
     """
@@ -33,7 +33,7 @@ def read_block_sizes(path: Path, chain: str = "main") -> Iterator[Values]:
 
 
 def read_hashrates(path: Path, chain: str = "main") -> Iterator[Values]:
-    """Yield the hashrate of each pool on each day from a table with a line per day and a column per pool.
+    """Yield a row per pool and day with its hashrate, from a table with a line per day and a column per pool.
 
     An empty cell is a pool without a block on that day. Raises DecodeError for another kind of file.
     """

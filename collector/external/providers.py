@@ -26,7 +26,10 @@ SPREADSHEET: Final = "PK\x03\x04"  # a zip archive begins so
 
 
 class ChainReader(Protocol):
-    """Reads a file that has a form of its own into rows; headers are held to the rules of `chain`."""
+    """Is a function that reads a file with a form of its own into rows.
+
+    `chain` gives the rules for headers.
+    """
 
     def __call__(self, path: Path, /, chain: str) -> Iterable[Values]:
         """Return the rows of the file; raise DecodeError if it is not of this form."""
@@ -34,10 +37,10 @@ class ChainReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileForm:
-    """Describes one form of file: what it holds (`kind`), and how it is recognised by its `beginning`.
+    """Describes one form of file: what it holds (`kind`), and how its `beginning` identifies it.
 
-    With `source_per_file` each file is a source of its own, because each was made on another clock.
-    `read` reads, for a chain, a file that is no table with a line of names.
+    With `source_per_file` each file is a source of its own, because each was made on another clock. `read` is
+    the function for a file that is no table with a line of names.
     """
 
     kind: str
@@ -179,11 +182,11 @@ def read_files(
     licence: str | None = None,
     url: str | None = None,
 ) -> list[ImportFile]:
-    """Read and check files of one provider, and store nothing.
+    """Read and check files of one provider (publisher) and return their rows; nothing is stored.
 
-    `kind` refuses files of another kind; `source`, `licence` and `url` replace what the registry says.
-    Headers are held to the rules of `chain`, by the name that a node's RPC gives it. Raises DecodeError for a
-    file that is not of the provider, SettingsError for an unknown provider.
+    `kind` refuses files of another kind; `source`, `licence` and `url` replace what the list of providers
+    says. Headers are held to the rules of `chain`, by the name that a node's RPC gives it. Raises DecodeError
+    for a file that is not of the provider, SettingsError for an unknown provider.
     """
     chosen = provider_of(provider)
     files = []
@@ -203,7 +206,7 @@ def provider_of(name: str) -> Provider:
 
 
 def form_of(path: Path, provider: Provider, kind: str | None = None) -> FileForm:
-    """Find the form of a file by its beginning; raise DecodeError if the provider has no such file."""
+    """Return the form of a file, found by its beginning; DecodeError if the provider has no such file."""
     text = _beginning(path)
     forms = [form for form in provider.forms if kind in {None, form.kind}]
     if not forms:

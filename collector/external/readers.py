@@ -40,9 +40,9 @@ def read_rows(
 ) -> list[Values]:
     """Return the rows of a CSV, TSV, Parquet or JSON file of kind `kind`; text may be packed (.gz).
 
-    `theirs` gives, for columns of ours, the name that the file has for it; the other columns are found by
-    the names that publishers use. `read` reads a file of another form. Raises only DecodeError, whatever the
-    file holds; its text names the file and, for a bad value, the line.
+    `theirs` maps columns of ours to the name that the file has for them; the other columns are found by the
+    names that publishers use. `read` reads a file of another form. Raises only DecodeError, whatever the file
+    holds; its text names the file and, for a bad value, the line.
     """
     try:
         if read is not None:
@@ -65,9 +65,9 @@ def read_rows(
 
 
 def open_text(path: Path, errors: str = "strict") -> TextIO:
-    """Open a text file for reading; a file whose name ends in .gz is unpacked on the way.
+    """Open a text file and return it; a file whose name ends in .gz is unpacked while it is read.
 
-    `errors` says what is done with bytes that are no text, as for `open`.
+    `errors` says what is done with bytes that are no text, as for Python's `open`.
     """
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors, newline="")
@@ -130,7 +130,7 @@ def _from_text(path: Path, file: TextIO, kind: str, theirs: Mapping[str, str]) -
 
 
 def _from_parquet(path: Path, kind: str, theirs: Mapping[str, str]) -> Iterator[Values]:
-    """Yield the rows of a Parquet file.
+    """Yield the rows of a Parquet file of kind `kind`; raise DecodeError if it cannot be read.
 
     It is read batch by batch, because a small file may unfold to more than fits into memory.
     """
@@ -181,10 +181,10 @@ def _texts(path: Path, column: pa.Array) -> list[str]:
 
 
 def _positions(path: Path, header: Sequence[str], kind: Kind, theirs: Mapping[str, str]) -> dict[str, int]:
-    """Return the position in `header` of each column of `kind` that the file has.
+    """Return for each column of `kind` that the file has its position in `header`.
 
-    `theirs` gives the file's names of some columns. Raises DecodeError if a column is missing that must not
-    be.
+    `theirs` gives the file's names of some columns. Raises DecodeError if a column is missing that the kind
+    needs.
     """
     names = [name.strip() for name in header]
     positions = {}

@@ -34,7 +34,7 @@ class Origin(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """Says how many rows a file has, and how many of them were stored."""
+    """Says how many rows an imported file has, how many of them were new and stored, and in which table."""
 
     table: str
     n_rows: int  # in the file
@@ -42,7 +42,7 @@ class Imported(NamedTuple):
 
 
 class ImportFile(NamedTuple):
-    """Holds the rows of a file that was read and checked, and its row of `external_sources`."""
+    """Holds the rows of a file that was read and checked, and the row of `external_sources` about it."""
 
     kind: str
     table: Table
@@ -60,10 +60,10 @@ def read_import(
     theirs: Mapping[str, str] = NO_NAMES,
     read: Callable[[Path], Iterable[Values]] | None = None,
 ) -> ImportFile:
-    """Read and check a file of kind `kind`; store nothing. `theirs` and `read` are those of `read_rows`.
+    """Read and check a file of kind `kind` and return its rows with their origin; nothing is stored.
 
-    Raises DecodeError when the file cannot be read or has two rows for the same thing, SettingsError for an
-    incomplete origin.
+    `theirs` and `read` are those of `read_rows`. Raises DecodeError when the file cannot be read or has two
+    rows for the same thing, SettingsError for an incomplete origin.
     """
     _check_origin(origin)
     table = KINDS[kind].table
@@ -118,7 +118,7 @@ def store_import(dataset: Dataset, file: ImportFile) -> Imported:
 
 
 def _remove(dataset: Dataset, file: ImportFile, stem: str) -> None:
-    """Remove the files of an import that has not ended, its source first, while nobody reads."""
+    """Remove the Parquet files of an import that was broken off, while nobody reads the dataset."""
     with dataset.replace_lock():
         for table, name in ((EXTERNAL_SOURCES, f"{stem}-{file.kind}"), (file.table, stem)):
             for path in (dataset.folder / table.name).glob(f"*/{name}.parquet"):
@@ -135,7 +135,7 @@ def _digest(path: Path) -> bytes:
 
 
 def _earliest(arrivals: Sequence[Values]) -> list[Values]:
-    """Return only the earliest arrival of each block.
+    """Return only the earliest arrival of each block, sorted by time.
 
     A node connects a block again after a reorganisation, so a file may have several.
     """
@@ -159,7 +159,7 @@ def _check_origin(origin: Origin) -> None:
 
 
 def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> None:
-    """Raise DecodeError if two rows of a file have the same grain, such as the same block."""
+    """Raise DecodeError if two rows of a file have the same key (grain), such as the same block."""
     seen = set()
     for number, row in enumerate(rows, start=1):
         key = _key(table, row)
@@ -190,7 +190,7 @@ def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Va
 
 
 def _key(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values of the grain, which identify a row of `table`."""
+    """Return the values that identify a row of `table` (its grain) as a tuple."""
     return tuple(row[name] for name in table.grain)
 
 
@@ -199,6 +199,6 @@ def _without_import_time(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(table: Table, row: Mapping[str, Any]) -> str:
-    """Return the values that identify a row as text for a message; hashes are in display order."""
+    """Return the values that identify a row, except the source, as text; hashes are in display order."""
     values = (row[name] for name in table.grain if name != "source")
     return ", ".join(value[::-1].hex() if isinstance(value, bytes) else str(value) for value in values)

@@ -73,7 +73,10 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
 
 
 def _tell(outcomes: "Sequence[FetchResult]", *, is_history: bool) -> None:
-    """Print what came of each data set; raise FetchError if nothing came, or not all that was named."""
+    """Print the outcome of each data set.
+
+    Raise FetchError if nothing was fetched, or not all that was named.
+    """
     for outcome in outcomes:
         for line in outcome.lines():
             print(printable(line), file=sys.stderr if ": " in line and not outcome.is_fetched else sys.stdout)
@@ -87,7 +90,7 @@ def _tell(outcomes: "Sequence[FetchResult]", *, is_history: bool) -> None:
 
 @contextmanager
 def _ctrl_c_in_one_line() -> Iterator[None]:
-    """Raise Stopped, with what the user wants to know then, when the user presses Ctrl-C."""
+    """Turn Ctrl-C inside the `with` block into the error Stopped, which says that downloaded bytes stay."""
     try:
         yield
     except KeyboardInterrupt:
@@ -95,7 +98,7 @@ def _ctrl_c_in_one_line() -> Iterator[None]:
 
 
 def _chosen(listed: "Mapping[str, DataSet]", names: list[str], *, is_history: bool) -> "list[DataSet]":
-    """Return the data sets that a call asks for; raise SettingsError for a name that no list has."""
+    """Return the data sets that the command names; raise SettingsError for a name that no list has."""
     for name in names:
         if name not in listed:
             close = difflib.get_close_matches(name, listed, n=1)
@@ -112,7 +115,7 @@ def _chosen(listed: "Mapping[str, DataSet]", names: list[str], *, is_history: bo
 
 
 def _days(first: str | None, last: str | None) -> tuple[dt.date | None, dt.date | None]:
-    """Return the first and the last day that a call asks for; raise BadParameter if they are no such days."""
+    """Return the first and last day that the command asks for, or None; BadParameter if they are no days."""
     days = _day(first, "--from"), _day(last, "--to")
     if days[0] and days[1] and days[0] > days[1]:
         raise typer.BadParameter(f"--from {first} is after --to {last}")
@@ -129,7 +132,7 @@ def _day(text: str | None, option: str) -> dt.date | None:
 
 
 def _show(listed: "Mapping[str, DataSet]", *, as_json: bool) -> None:
-    """Print the list of data sets."""
+    """Print the list of data sets, as text or as a JSON array."""
     if as_json:
         print(json.dumps([each.model_dump(mode="json") for each in listed.values()], indent=1))
         return
@@ -146,7 +149,7 @@ def _show(listed: "Mapping[str, DataSet]", *, as_json: bool) -> None:
 
 
 def _how_checked(data_set: "DataSet") -> str:
-    """Say how a download of this data set is checked, and when its content was last compared."""
+    """Return a text on how a download of this data set is checked, and when it was last compared."""
     if all(file.is_pinned or file.sums_url for file in data_set.file):
         how = "the content is checked against the publisher's digest"
     else:

@@ -21,7 +21,7 @@ WEB_PAGE: Final = (b"<!doctype html", b"<html", b"<head", b"<script")
 
 
 class Readable(Protocol):
-    """Is read in pieces of bytes."""
+    """Is anything that can be read in pieces of bytes, such as an open file."""
 
     def read(self, size: int, /) -> bytes:
         """Return at most `size` bytes, and none at the end."""
@@ -56,7 +56,10 @@ def unpacked(file: RemoteFile, path: Path, *, most_bytes: int = MOST_UNPACKED_BY
 
 
 def _unpack_member(file: RemoteFile, path: Path, target: Path, most_bytes: int) -> None:
-    """Copy the one member of a .tar.gz whose path ends in `file.member`; nothing else is unpacked."""
+    """Copy that file of a .tar.gz whose path ends in `file.member` to `target`; nothing else is unpacked.
+
+    Raises FetchError if there is none, or it unfolds to more than `most_bytes`.
+    """
     with tarfile.open(path, mode="r|gz") as archive:
         for number, member in enumerate(archive):
             if number == MOST_MEMBERS:

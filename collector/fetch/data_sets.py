@@ -73,7 +73,7 @@ class RemoteFile(BaseModel):
 
 
 class DataSet(BaseModel):
-    """Describes one data set of a publisher."""
+    """Describes one public data set: what it holds, who publishes it, under which licence, and its files."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -127,7 +127,10 @@ class DataSet(BaseModel):
                 yield file.model_copy(update={"url": file.url.replace(DAY, f"{day:%Y%m%d}")})
 
     def days(self, first: dt.date | None, last: dt.date | None) -> list[dt.date]:
-        """Return the days from `first` to `last`; by default the last ones that are over in UTC."""
+        """Return the days from `first` to `last`; by default the last complete ones in UTC.
+
+        The list is empty for a data set without a file per day. Raises SettingsError for too many days.
+        """
         if not self.is_daily or self.first_day is None:
             return []
         end = last or dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1)
@@ -139,7 +142,7 @@ class DataSet(BaseModel):
 
 
 def check_url(url: str) -> None:
-    """Raise ValueError unless `url` is https, or http to this machine."""
+    """Raise ValueError unless `url` is https, or http to this machine, and holds no user or password."""
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
         raise ValueError("an address must not hold a user or a password")
@@ -150,7 +153,7 @@ def check_url(url: str) -> None:
 
 
 def load_lists(paths: Sequence[Path]) -> dict[str, DataSet]:
-    """Return the data sets of these lists by name, or those of the project's own list if there is none.
+    """Map the name of each data set in these lists to the data set; without a list, in the project's own.
 
     Raises SettingsError for a file that cannot be read, a wrong entry, or a name that stands twice.
     """
@@ -205,7 +208,7 @@ Form = Literal["plain", "gz", "tar"]
 
 
 def packing_of(file: RemoteFile) -> Form:
-    """Return how a file is packed, by its name."""
+    """Return how a downloaded file is packed: `tar`, `gz` or `plain`."""
     if file.member:
         return "tar"
     return "gz" if file.file_name.endswith(".gz") else "plain"

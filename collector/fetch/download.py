@@ -45,7 +45,7 @@ Progress = Callable[[int, int | None], None]  # bytes that are here, and the siz
 
 
 class Downloaded(NamedTuple):
-    """Says what a download did."""
+    """Says where a downloaded file is, its size in bytes, and how much of it had arrived before."""
 
     path: Path
     size_bytes: int
@@ -54,7 +54,10 @@ class Downloaded(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Says what the server is about to send."""
+    """Says which bytes the server is about to send, the file's whole size, and its version.
+
+    `validator` is the ETag or date by which the server names the version.
+    """
 
     start: int  # position in the file of the first byte
     total: int | None  # size of the whole file, if it is stated
@@ -62,24 +65,24 @@ class Answer(NamedTuple):
 
 
 class _ChangedMeanwhile(Exception):  # noqa: N818 - a state of the server, not a mistake
-    """The server has another version of the file than the one of the part."""
+    """Means that the server has another version of the file than the one that has arrived in part."""
 
 
 @dataclass
 class PartialFile:
-    """The bytes of a file that have arrived, and of which version they are."""
+    """Holds the bytes of a file that have arrived so far, and the version of the file that they belong to."""
 
     path: Path  # of the finished file
     url: str
 
     @property
     def bytes_path(self) -> Path:
-        """Return the path of the bytes."""
+        """Return the path of the file `<name>.part` with the bytes that have arrived."""
         return self.path.with_name(f"{self.path.name}.part")
 
     @property
     def about_path(self) -> Path:
-        """Return the path of what is known about the bytes."""
+        """Return the path of `<name>.part.json`, which says of which version the arrived bytes are."""
         return self.path.with_name(f"{self.path.name}.part.json")
 
     def size(self) -> int:
@@ -90,7 +93,7 @@ class PartialFile:
             return 0
 
     def validator(self) -> str:
-        """Return what the server called the version of the bytes: an ETag or a date, for the header If-Range.
+        """Return the server's name for the version of the arrived bytes: an ETag or a date, for If-Range.
 
         Returns an empty text if nothing is known, or if the bytes are of another address.
         """
@@ -102,18 +105,18 @@ class PartialFile:
         return str(about.get("validator", "")) if same else ""
 
     def begin(self, validator: str) -> None:
-        """Throw away the bytes, and write down of which version the next ones are."""
+        """Throw away the bytes that have arrived, and record the version of those that come next."""
         self.bytes_path.unlink(missing_ok=True)
         about = json.dumps({"url": self.url, "validator": validator}).encode()
         write_atomically(self.about_path, lambda file: file.write(about))
 
     def drop(self) -> None:
-        """Remove the bytes and what is known about them."""
+        """Remove the bytes that have arrived and the record of their version."""
         self.bytes_path.unlink(missing_ok=True)
         self.about_path.unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Give the complete file its name."""
+        """Force the complete file to disk and rename it from `<name>.part` to its final name."""
         with self.bytes_path.open("rb") as file:
             os.fsync(file.fileno())
         self.bytes_path.replace(self.path)
@@ -123,7 +126,7 @@ class PartialFile:
 
 @dataclass
 class Downloader:
-    """Downloads files one after the other. Bounds on time are in seconds."""
+    """Downloads files one after the other, and gives up on slow servers. Bounds on time are in seconds."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     stall_s: float = 60.0  # a server that sends less than LEAST_BYTES in this time has stalled
@@ -171,7 +174,10 @@ class Downloader:
         return Downloaded(path, path.stat().st_size, n_resumed, was_present=False)
 
     def _receive_all(self, file: RemoteFile, part: PartialFile, progress: Progress) -> None:
-        """Ask the server again and again until the file is complete, with pauses that grow."""
+        """Request a file again and again until it is complete, with pauses that grow.
+
+        Else raise FetchError.
+        """
         pauses = Backoff(self.first_pause_s, LONGEST_PAUSE_S)
         n_fruitless = 0
         for _ in range(MOST_ATTEMPTS):
@@ -198,7 +204,10 @@ class Downloader:
         raise FetchError(f"{failure}{kept}") from None
 
     def _receive(self, file: RemoteFile, part: PartialFile, progress: Progress) -> None:
-        """Make one request, and add what it brings to the part; return when the file is complete."""
+        """Send one request for a file, and append what arrives to the part; return when the file is complete.
+
+        Raises an error when it is not complete.
+        """
         headers = {}
         validator = part.validator()
         start = part.size() if self._may_resume(file, part) else 0
@@ -227,7 +236,7 @@ class Downloader:
         answer: Answer,
         progress: Progress,
     ) -> None:
-        """Append what the server sends to the part; raise ServerUnavailable if it ends too early."""
+        """Append what the server sends to the partial file; raise ServerUnavailable if it ends too early."""
         n_bytes = answer.start
         most = min(file.max_bytes, file.size_bytes or file.max_bytes)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -280,7 +289,7 @@ class Downloader:
             raise ServerUnavailable(f"{url} sent less than {LEAST_BYTES:,} bytes in {self.stall_s:g} s")
 
     def _open(self, url: str, headers: dict[str, str]) -> requests.Response:
-        """Send a request, follow redirections, and return the answer; raise FetchError for a bad one."""
+        """Send a GET request, follow redirections, and return the answer; raise FetchError for a bad one."""
         at = url
         for _ in range(MOST_REDIRECTS + 1):
             response = self._send(at, headers)
@@ -302,7 +311,7 @@ class Downloader:
         raise FetchError(f"{url} leads from one address to another more than {MOST_REDIRECTS} times")
 
     def _send(self, url: str, headers: dict[str, str]) -> requests.Response:
-        """Send one request; return its answer once its header is complete, within `stall_s` in all.
+        """Send one GET request; return its answer once its header is complete, within `stall_s` in all.
 
         It runs in a thread, because a server that sends its header byte by byte resets every time limit of
         the library. A thread that is given up ends with the process.
@@ -333,11 +342,11 @@ class Downloader:
         raise answer
 
     def _may_resume(self, file: RemoteFile, part: PartialFile) -> bool:
-        """Return whether the part can be gone on with: its version is known, or a digest will check it."""
+        """Return whether a partial file can be continued: its version is known, or a digest will check it."""
         return bool(part.validator()) or (file.is_pinned and part.about_path.exists())
 
     def _published_sha256(self, file: RemoteFile) -> str | None:
-        """Return the SHA-256 of the file in the publisher's own list of sums, if there is such a list."""
+        """Return the SHA-256 of a file in the publisher's own list of sums; None if there is no such list."""
         if not file.sums_url:
             return None
         with (
@@ -376,7 +385,7 @@ def verify(file: RemoteFile, path: Path, published_sha256: str | None = None) ->
 
 
 def _digest(path: Path, git_header: bytes) -> str:
-    """Return the SHA-256 of a file, or with `git_header` the SHA-1 by which git names its content."""
+    """Return in hex the SHA-256 of a file, or with `git_header` the SHA-1 by which git names its content."""
     digest = hashlib.sha1(git_header, usedforsecurity=False) if git_header else hashlib.sha256()
     with path.open("rb") as content:
         while chunk := content.read(1 << 20):
@@ -385,7 +394,10 @@ def _digest(path: Path, git_header: bytes) -> str:
 
 
 def _accepted(url: str, response: requests.Response) -> requests.Response:
-    """Return the answer if it brings a file, or says that a range is not in it; raise an error otherwise."""
+    """Return a server's answer if it brings a file, or says that the range is not in it.
+
+    Raises ServerUnavailable or FetchError otherwise.
+    """
     status = response.status_code
     if status in {
         HTTPStatus.OK,
@@ -410,7 +422,10 @@ def _accepted(url: str, response: requests.Response) -> requests.Response:
 
 
 def _answer(file: RemoteFile, response: requests.Response, start: int, validator: str) -> Answer:
-    """Read from the header of an answer which bytes follow; raise FetchError if it contradicts itself."""
+    """Return which bytes follow, from the header of a server's answer.
+
+    FetchError if it contradicts itself.
+    """
     given = response.headers.get("ETag", "")
     if not given or given.startswith("W/"):  # a weak one does not promise the same bytes
         given = response.headers.get("Last-Modified", "")
@@ -455,7 +470,7 @@ def _refuse_without_room(part: PartialFile, answer: Answer) -> None:
 
 @contextlib.contextmanager
 def _in_words(folder: Path) -> Iterator[None]:
-    """Turn an OSError of our disk into NotWritable, with what to do."""
+    """Turn an OSError of our disk inside the `with` block into NotWritable, which says what to do."""
     try:
         yield
     except OSError as error:
@@ -468,7 +483,7 @@ def _in_words(folder: Path) -> Iterator[None]:
 
 
 def _why(error: BaseException) -> str:
-    """Return the innermost reason of an error in a few words, without the addresses that libraries add."""
+    """Return the innermost reason of an error as a text of a few words, without addresses."""
     inner = next((part for part in error.args if isinstance(part, BaseException)), error.__context__)
     reason = getattr(error, "reason", None)
     inner = reason if isinstance(reason, BaseException) else inner

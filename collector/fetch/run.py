@@ -22,18 +22,18 @@ MOST_SHOWN: Final = 3  # problems of one data set that are shown; the rest are c
 
 
 class Watch(Protocol):
-    """Is told how far a download is."""
+    """Receives the progress of downloads."""
 
     def begin(self, name: str, number: int, total: int) -> None:
-        """Hear that file `number` of `total` begins; it is called `name`."""
+        """Receive that the download of file `number` of `total`, called `name`, begins."""
 
     def arrived(self, n_bytes: int, total: int | None) -> None:
-        """Hear how many bytes of the file are here, and its size if it is stated."""
+        """Receive how many bytes of the file have arrived, and its size in bytes if the server states it."""
 
 
 @dataclass
 class FetchResult:
-    """Says what came of one data set."""
+    """Says what came of one data set: files, bytes and rows fetched, rows that were new, and problems."""
 
     name: str
     n_files: int = 0  # that are here and right
@@ -49,7 +49,7 @@ class FetchResult:
         return self.n_files > 0
 
     def lines(self) -> list[str]:
-        """Return what happened as lines of text."""
+        """Return what was fetched, stored and what failed, as lines of text."""
         done = f"{self.name}: {counted(self.n_files, 'file')}, {counted(self.n_bytes, 'byte')}"
         if self.folder is None:
             done += f"; {counted(self.n_rows, 'row')}, {self.n_new:,} of them new"
@@ -66,7 +66,7 @@ class FetchResult:
 
 @dataclass
 class Fetch:
-    """Fetches data sets into one cache and one dataset; `dataset` is None if nothing is to be imported."""
+    """Downloads data sets into a cache and imports them into a dataset; `dataset` is None for no import."""
 
     cache: Path
     dataset: Dataset | None
@@ -114,7 +114,10 @@ class Fetch:
         return outcome
 
     def _fetch_file(self, data_set: DataSet, file: RemoteFile, folder: Path, outcome: FetchResult) -> None:
-        """Download one file and import it; a file whose content is refused is removed from the cache."""
+        """Download one file and import it, and count both in `outcome`.
+
+        A file whose content is refused is removed from the cache.
+        """
         got = self.downloader.download(file, folder, self.watch.arrived)
         try:
             with unpacked(file, got.path) as content:
@@ -134,7 +137,7 @@ class Fetch:
 
 
 def _read(dataset: Dataset, data_set: DataSet, file: RemoteFile, content: Path) -> ImportFile:
-    """Read a downloaded file into rows, with its address and licence; raise what the import raises."""
+    """Return the rows of a downloaded file with its address and licence; raises what the import raises."""
     if data_set.provider:
         [read] = read_files(
             [content],

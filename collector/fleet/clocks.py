@@ -26,9 +26,9 @@ MIN_OF_DAY: Final = 3  # shared sightings without which a day has no offset
 
 
 class ClockOffset(NamedTuple):
-    """Says how far the clock of a member was ahead of the reference's, about one moment.
+    """Says how far one collector's clock was ahead of the reference collector's, at about one moment.
 
-    `at_us` is on the member's clock, microseconds since 1970 UTC. `offset_us` is the median of the
+    `at_us` is on the collector's own clock, microseconds since 1970 UTC. `offset_us` is the median of the
     differences between stamps, `error_us` its distance from the farther quartile, and `n_shared` the number
     of differences.
     """
@@ -40,21 +40,24 @@ class ClockOffset(NamedTuple):
 
 
 class MemberClock:
-    """Turns moments of a member's clock into moments of the reference's."""
+    """Converts moments of one collector's clock into moments of the reference collector's clock."""
 
     def __init__(self, offsets: Iterable[ClockOffset]) -> None:
-        """Take at least one offset; between two of them the clock drifts evenly, outside it does not."""
+        """Take at least one offset.
+
+        Between two of them the clock is taken to drift evenly, outside not at all.
+        """
         self.offsets: Sequence[ClockOffset] = sorted(offsets)
         self._at_us = np.array([each.at_us for each in self.offsets], np.float64)
         self._offset_us = np.array([each.offset_us for each in self.offsets], np.float64)
 
     def reference_us(self, at_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return int64[n] moments on the reference's clock for int64[n] moments of the member's, in us."""
+        """Return moments on the reference's clock for moments on this one's: int64[n] both, microseconds."""
         ahead_us = np.interp(at_us.astype(np.float64), self._at_us, self._offset_us)
         return at_us - np.rint(ahead_us).astype(np.int64)
 
     def around(self, day: dt.date) -> list[ClockOffset]:
-        """Return the offsets that decide the moments of one day (UTC, of the member's clock)."""
+        """Return the offsets from which the moments of one day (UTC, of this clock) are computed."""
         begin_us, end_us = _span_us(day)
         first = int(np.searchsorted(self._at_us, begin_us)) - 1
         last = int(np.searchsorted(self._at_us, end_us)) + 1
@@ -64,11 +67,12 @@ class MemberClock:
 def offsets_of_day(
     connection: duckdb.DuckDBPyConnection, member: Dataset, reference: Dataset, day: dt.date
 ) -> list[ClockOffset]:
-    """Estimate a member's clock on one day: an offset per hour, or one of the day where little is shared.
+    """Estimate by how much one collector's clock was ahead on one day: once per hour, or once for the day.
 
-    It compares what the member's nodes pushed on that day with what the reference's pushed on that day, the
-    day before and the day after, so a clock that is wrong by hours is found. Returns an empty list where
-    the two saw fewer than three things in common.
+    An hour has its own offset if enough was seen by both. What the member's nodes announced on that day is
+    compared with what the reference's announced on that day, the day before and the day after, so a clock
+    that is wrong by hours is found. Returns an empty list where the two saw fewer than three things in
+    common.
     """
     near = [day + dt.timedelta(days=distance) for distance in (-1, 0, 1)]
     rows = connection.execute(f"""
@@ -100,7 +104,7 @@ def offsets_of_day(
 
 
 def _sightings(dataset: Dataset, days: Sequence[dt.date]) -> str:
-    """Write a query for what a dataset's nodes pushed on some days: a hash, and its first time in us."""
+    """Return a SQL query for what nodes announced on some days: a hash, and its first time in us."""
     transactions = contract_rows(MEMPOOL_TXS, _files(dataset, MEMPOOL_TXS, days))
     arrivals = contract_rows(BLOCK_ARRIVALS, _files(dataset, BLOCK_ARRIVALS, days))
     return f"""

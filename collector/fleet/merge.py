@@ -65,7 +65,7 @@ BEST_ROW: Final = {
 
 
 class Member(NamedTuple):
-    """Names a dataset that is merged."""
+    """Names one of the datasets that are merged, each of one collector."""
 
     name: str
     dataset: Dataset
@@ -73,7 +73,10 @@ class Member(NamedTuple):
 
 @dataclass(kw_only=True)
 class MemberResult:
-    """Says what became of one member: its units, and the offsets of its clock (none for the first)."""
+    """Says what a merge did for one dataset: units of work, how many were written, offsets of its clock.
+
+    The first dataset has no offsets, because its clock is the reference.
+    """
 
     name: str
     n_units: int = 0
@@ -83,14 +86,18 @@ class MemberResult:
 
 @dataclass(kw_only=True)
 class FleetList:
-    """Holds what `fleet.json` says: the files of each unit and the offsets of each day, with digests."""
+    """Holds what `fleet.json` in a merged dataset says: the files of each unit of work, with digests.
+
+    It also has the clock offsets of each day. A unit is one folder of one table of one dataset, or a span of
+    heights.
+    """
 
     first: str
     units: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: {digest, files}
     offsets: dict[str, dict[str, Any]] = field(default_factory=dict)  # "member day": {digest, offsets}
 
     def save(self, root: Path) -> None:
-        """Write the list into the merged dataset."""
+        """Write the list as `fleet.json` into the merged dataset."""
         text = json.dumps({"form": FORM, "first": self.first, "units": self.units, "offsets": self.offsets})
         write_atomically(root / FLEET_FILE, lambda sink: sink.write(text.encode()))
 
@@ -98,10 +105,11 @@ class FleetList:
 def merge_datasets(
     root: Path, members: Sequence[Member], *, trust_clocks: bool = False
 ) -> list[MemberResult]:
-    """Bring the merged dataset in folder `root` up to date with its members; the first one's clock counts.
+    """Bring the merged dataset in folder `root` up to date with its members (the datasets that are merged).
 
-    With `trust_clocks` no time is changed: all members have one clock, or clocks that are kept equal. Members
-    that an earlier call had and this one has not are removed. Raises SettingsError for names that do not fit,
+    Times are corrected to the clock of the first member. With `trust_clocks` no time is changed: all members
+    have one clock, or clocks that are kept equal. Members that an earlier call had and this one has not are
+    removed. Returns what was done for each member. Raises SettingsError for names that do not fit,
     DatasetError for a member that has seen nothing that the first one saw, and for files in the merged
     dataset that are not of this command.
     """
@@ -121,7 +129,7 @@ def merge_datasets(
 
 
 class _Merge:
-    """Brings the units of one merged dataset up to date."""
+    """Brings one merged dataset up to date, in units of work: a folder of a table, or a span of heights."""
 
     def __init__(self, merged: Dataset, known: FleetList, work: Path) -> None:
         self._merged = merged
@@ -131,12 +139,12 @@ class _Merge:
         self._saved_s = time.monotonic()
 
     def save(self) -> None:
-        """Write the list of units; a unit that is not in it is made again by the next run."""
+        """Write the list of finished units to disk; the next run makes again each unit that is not in it."""
         self._known.save(self._merged.root)
         self._saved_s = time.monotonic()
 
     def member(self, member: Member, first: Member, *, trust_clocks: bool) -> MemberResult:
-        """Bring one member's tables up to date."""
+        """Bring one member's tables in the merged dataset up to date; return what was done."""
         is_corrected = member.name != first.name and not trust_clocks
         with member.dataset.read_lock():
             clock = self._clock(member, first) if is_corrected else None
@@ -152,7 +160,7 @@ class _Merge:
         return result
 
     def chain_tables(self, members: Sequence[Member]) -> None:
-        """Bring blocks and transactions up to date: a unit is a span of heights over all members."""
+        """Bring blocks and transactions up to date, one span of heights over all members at a time."""
         with ExitStack() as stack:
             for member in members:
                 stack.enter_context(member.dataset.read_lock())
@@ -163,7 +171,7 @@ class _Merge:
                     self._unit(f"{table.name} {span}", digest, stage)
 
     def remove_others(self) -> None:
-        """Remove the units that no member of this run has."""
+        """Remove from the merged dataset all units of work that no member of this run has."""
         for name in sorted(self._known.units.keys() - self._wanted):
             self._put_in_place([], self._known.units[name]["files"])
             del self._known.units[name]
@@ -171,7 +179,10 @@ class _Merge:
         self._known.offsets = days
 
     def _clock(self, member: Member, first: Member) -> MemberClock:
-        """Estimate a member's clock; days whose files are as they were keep their offsets."""
+        """Return a member's clock against the first member's; days with unchanged files keep their offsets.
+
+        Raises DatasetError where the two have seen nothing in common.
+        """
         found: list[ClockOffset] = []
         with query_engine(self._work / "spill") as connection:
             for day in _days(member.dataset):
@@ -206,7 +217,7 @@ class _Merge:
         return self._unit(f"{member.name} {table.name} {folder}", digest, stage)
 
     def _unit(self, name: str, digest: str, stage: Callable[[str], list[Path]]) -> bool:
-        """Make a unit unless it is there with this digest; return whether it was made.
+        """Make a unit of work unless it is there with this digest of its inputs; return whether it was made.
 
         `stage` gets the stem of the unit's files, writes them below the work folder and returns their paths.
         """
@@ -241,7 +252,10 @@ class _Merge:
         return [target]
 
     def _put_in_place(self, staged: Sequence[Path], old: Sequence[str]) -> list[str]:
-        """Move staged files into the dataset and remove the unit's old ones; return the new ones' paths."""
+        """Move new files into the merged dataset and remove the unit's old ones.
+
+        Return the new ones' paths.
+        """
         files = [path.relative_to(self._work / "staged").as_posix() for path in staged]
         with self._merged.replace_lock():
             for path, name in zip(staged, files, strict=True):
@@ -255,7 +269,7 @@ class _Merge:
 
 
 def corrected(table: Table, rows: pa.Table, member: str, clock: MemberClock | None) -> pa.Table:
-    """Return a member's rows with the node named `<member>.<node>` and the times of the reference's clock.
+    """Return a member's rows with nodes named `<member>.<node>` and times on the reference collector's clock.
 
     Without a `clock` the times stay as they are.
     """
@@ -312,7 +326,7 @@ def _check_names(members: Sequence[Member], root: Path) -> None:
 
 
 def _load(root: Path, first: str) -> FleetList:
-    """Read the list of a merged dataset; it is empty where there is none or another clock is to count."""
+    """Return the list in a merged dataset; empty if there is none or another member's clock is to count."""
     path = root / FLEET_FILE
     if not path.exists():
         return FleetList(first=first)
@@ -346,7 +360,7 @@ def _refuse_other_files(merged: Dataset, known: FleetList) -> None:
 
 
 def _by_folder(dataset: Dataset, table: Table) -> dict[str, list[Path]]:
-    """Return the files of a table by the name of their folder."""
+    """Map the name of each folder of a table to the files in it."""
     dataset.refuse_strange_paths(table)
     found: dict[str, list[Path]] = {}
     for path in dataset.paths(table):
@@ -355,7 +369,7 @@ def _by_folder(dataset: Dataset, table: Table) -> dict[str, list[Path]]:
 
 
 def _by_span(members: Sequence[Member], table: Table) -> dict[str, list[Path]]:
-    """Return the files of all members by the name that their folder of heights has today."""
+    """Map the present name of each folder of heights to the files of all members for that span."""
     found: dict[str, list[Path]] = {}
     for member in members:
         for folder, paths in _by_folder(member.dataset, table).items():
@@ -367,7 +381,7 @@ def _by_span(members: Sequence[Member], table: Table) -> dict[str, list[Path]]:
 
 
 def _days(dataset: Dataset) -> list[dt.date]:
-    """Return the days on which a member saw something."""
+    """Return the days on which a member's nodes saw a transaction or a block, sorted."""
     names = {
         path.parent.name for name in ("mempool_txs", "block_arrivals") for path in dataset.paths(TABLES[name])
     }
@@ -375,7 +389,7 @@ def _days(dataset: Dataset) -> list[dt.date]:
 
 
 def _fingerprints_about(dataset: Dataset, day: dt.date) -> list[Any]:
-    """Return fingerprints of the files from which offsets of one day are estimated."""
+    """Return fingerprints of a member's files of a day and its neighbours, which give the day's offsets."""
     folders = {f"date={(day + dt.timedelta(days=distance)).isoformat()}" for distance in (-1, 0, 1)}
     return [
         _fingerprint(path)
@@ -386,7 +400,10 @@ def _fingerprints_about(dataset: Dataset, day: dt.date) -> list[Any]:
 
 
 def _fingerprint(path: Path) -> list[Any]:
-    """Return what changes when a file does. Files of a dataset are never changed in place, only replaced."""
+    """Return path, size and time of the last change of a file; they change when the file does.
+
+    Files of a dataset are never changed in place, only replaced.
+    """
     found = path.stat()
     return [str(path), found.st_size, found.st_mtime_ns]
 

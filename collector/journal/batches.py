@@ -20,14 +20,14 @@ from collector.receive.records import Message
 
 
 class CommittedRows(Protocol):
-    """Takes rows once they are in the journal, so that it never learns of a row that a kill could undo."""
+    """Receives rows once they are in the journal, so that it never gets a row that a kill could undo."""
 
     def take(self, table: str, rows: Sequence[Row] | pa.RecordBatch) -> None:
-        """Take rows of one table."""
+        """Receive rows of one table, which are in the journal now."""
 
 
 class Batch:
-    """Holds messages received together, the rows made of them so far, and how many rows are still to come."""
+    """Holds messages received together, the rows made of them so far, and how many rows are still missing."""
 
     __slots__ = (
         "arrow_batches",
@@ -51,7 +51,7 @@ class Batch:
         self.arrow_batches: list[tuple[str, pa.RecordBatch]] = []  # rows that were made many at once
 
     def add(self, table: str, rows: Iterable[Row] | pa.RecordBatch) -> None:
-        """Add complete rows of a table."""
+        """Add complete rows of a table to the batch."""
         if isinstance(rows, pa.RecordBatch):
             self.arrow_batches.append((table, rows))
         else:
@@ -59,9 +59,9 @@ class Batch:
 
 
 class Batches:
-    """Holds the batches of one node that are not committed to its journal yet.
+    """Holds the batches (messages and their rows) of one node that are not yet in its journal with all rows.
 
-    `told` takes all rows that are committed.
+    `told` receives all rows that are committed.
     """
 
     def __init__(self, journal: Journal, told: CommittedRows | None = None) -> None:
@@ -74,7 +74,7 @@ class Batches:
         self.current = self._next()
 
     def begin(self, messages: Sequence[Message]) -> Batch:
-        """Write new messages to the journal, and begin a batch of them, which becomes the current batch.
+        """Write new messages to the journal, and return a batch of them, which becomes the current batch.
 
         The messages are safe from a kill when this returns.
         """
@@ -87,22 +87,19 @@ class Batches:
         self._recovered = messages
 
     def begin_recovered(self, limit: int) -> tuple[list[Message], Batch]:
-        """Begin a batch of the next recovered messages, at most `limit` of them.
-
-        Return messages and batch.
-        """
+        """Return the next recovered messages, at most `limit`, and a batch of them."""
         messages = [self._recovered.popleft() for _ in range(min(limit, len(self._recovered)))]
         return messages, self._next(messages)
 
     def add_independent(self, table: str, rows: Iterable[Row]) -> None:
-        """Add complete rows that are not made of messages.
+        """Add complete rows that are not made of messages; the next commit writes them.
 
-        The next commit writes them, whichever batches are open.
+        They wait for no open batch.
         """
         self._independent.add(table, rows)
 
     def begin_from_state(self, state_name: str, state: bytes) -> Batch:
-        """Write a state to the journal, and begin a batch whose rows are made of it and not of messages.
+        """Write a named state to the journal; return a batch for rows made of that state and not of messages.
 
         No other batch waits for this one. The commit that writes the rows also removes the state.
         """
@@ -135,10 +132,10 @@ class Batches:
         return time.monotonic() - oldest.began_s if oldest is not None and oldest.n_pending_rows else 0.0
 
     def commit(self) -> dict[str, int]:
-        """Journal the rows of every complete batch that has no open batch before it; return rows per table.
+        """Write to the journal the rows of complete batches with no open batch before them.
 
-        Raises RuntimeError when a batch got more rows than it waited for, because it could then never be
-        committed.
+        Return rows by table. The result maps each table to its number of rows. Raises RuntimeError when a
+        batch got more rows than it waited for, because it could then never be committed.
         """
         if any(batch.n_pending_rows < 0 for batch in (*self._open, *self._from_states.values())):
             raise RuntimeError("a batch got a row that it did not wait for; its messages stay in the journal")
@@ -172,5 +169,5 @@ class Batches:
 
 
 def _first_by_topic(messages: Sequence[Message]) -> dict[str, Message]:
-    """Return the first message of each topic."""
+    """Map each topic to its first message."""
     return {message.topic: message for message in reversed(messages)}

@@ -49,7 +49,7 @@ class _Interval:
         return self.before_sequence if self.last_sequence is None else self.last_sequence
 
     def begin_by(self, at_us: int) -> None:
-        """Move the beginning back to this moment, unless it is exact or a message is counted already."""
+        """Move the interval's beginning back to `at_us`, unless it is exact or a message is counted."""
         if self.n_messages or self.is_exact or at_us >= self.from_us:
             return
         if self.to_us == self.from_us:  # what was known of the moment of its opening is not proven any more
@@ -57,7 +57,7 @@ class _Interval:
         self.from_us = at_us
 
     def count(self, sequence: int, received_us: int) -> None:
-        """Count one message, and extend the interval to its time of receipt."""
+        """Count one message (its counter and time of receipt), and extend the interval to that time."""
         self.begin_by(received_us)
         if self.first_sequence is None:
             self.first_sequence = sequence
@@ -66,13 +66,13 @@ class _Interval:
         self.to_us = max(self.to_us, received_us)
 
     def split(self, before: Message | None) -> tuple["_Interval", "_Interval"]:
-        """Split the interval before a message and return both halves.
+        """Split the interval at the time just before a message, and return both halves.
 
         Without a message, or when the interval has not counted it yet, the split is at the interval's end.
         The distance between two counters is the number of messages, because a jump ends an interval; a jump
         of half the range or more counts as the node's restart, and ends the session with its ledger. The
-        second half begins after the first: no two messages of a topic are stamped in one microsecond, as
-        each is put into the ring before the next is stamped.
+        second half begins after the first: no two messages of a topic are stamped in one microsecond, as each
+        is put into the ring before the next is stamped.
         """
         n_later, at_us = 0, self.to_us
         if before is not None and self.last_sequence is not None:
@@ -97,7 +97,10 @@ class _Interval:
 
 
 class CoverageLedger:
-    """Holds the open coverage intervals of one node and session, and makes rows of those that end."""
+    """Records when each topic of a node was observed in one session, and makes `coverage` rows of that.
+
+    A time span in which a topic is observed without a loss is an interval; it is open until it ends.
+    """
 
     def __init__(self, node: str, session: str) -> None:
         self._node = node
@@ -117,7 +120,7 @@ class CoverageLedger:
         return topic in self._open
 
     def count(self, topic: str, sequence: int, received_us: int) -> None:
-        """Count a message in the topic's open interval; begin one with it when none is open."""
+        """Count a message in the topic's open interval; the message begins an interval when none is open."""
         interval = self._open.get(topic)
         if interval is None:
             interval = self._open[topic] = _Interval(received_us, received_us)
@@ -132,10 +135,10 @@ class CoverageLedger:
     def close(
         self, topic: str, reason: str, detail: str | None = None, *, broke_at_us: int | None = None
     ) -> list[CoverageRow]:
-        """End the topic's interval at the last moment at which it is known to be whole.
+        """End the topic's open interval at the last moment until which nothing was lost.
 
-        An interval without a message does not begin later than `broke_at_us`, when the stream broke.
-        Returns its row, or nothing when the topic has no open interval.
+        Return its row in a list. An interval without a message does not begin later than `broke_at_us`, when
+        the stream broke. The list is empty when the topic has no open interval.
         """
         interval = self._open.pop(topic, None)
         if interval is None:
@@ -149,11 +152,11 @@ class CoverageLedger:
         return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
 
     def hold_back(self, rows: Iterable[CoverageRow]) -> None:
-        """Keep rows of ended intervals until `release_committed` or `seal` returns them."""
+        """Keep `coverage` rows of ended intervals until `release_committed` or `seal` returns them."""
         self._held += rows
 
     def release_committed(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
-        """Remove and return the held rows all of whose messages have their own rows committed.
+        """Remove and return those held `coverage` rows whose messages all have their own rows committed.
 
         `uncommitted` has, by topic, the first message whose rows are not committed.
         """
@@ -162,7 +165,7 @@ class CoverageLedger:
         return rows
 
     def seal(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
-        """End every interval that has grown, and begin the next one where it ended; return all rows to write.
+        """End every interval that has grown, and begin the next one where it ended; return `coverage` rows.
 
         `uncommitted` has, by topic, the first message whose rows are not committed. That message and those
         after it are counted in the next interval. There is no time between the two intervals.
@@ -176,9 +179,9 @@ class CoverageLedger:
         return rows
 
     def _release_committed_parts(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
-        """Split the held rows before the first uncommitted message, as `seal` does.
+        """Split the held `coverage` rows before the first uncommitted message, as `seal` does.
 
-        Return the committed parts.
+        Return the parts whose messages are committed; the others stay.
         """
         rows = []
         for at, row in enumerate(self._held):
@@ -198,15 +201,15 @@ class CoverageLedger:
         return list(self._open)
 
     def state(self) -> bytes:
-        """Serialize the open intervals and the held rows, for the journal."""
+        """Return the open intervals and the held rows as bytes of JSON, for the journal."""
         return json.dumps(
             {"open": {topic: astuple(each) for topic, each in self._open.items()}, "closed": self._held}
         ).encode()
 
     def restore(self, state: bytes | None) -> list[CoverageRow]:
-        """Set the open intervals to those of a serialized state.
+        """Set the open intervals to those in bytes that `state` returned.
 
-        Return the rows that were held back in it.
+        Return the rows held in these bytes.
         """
         found = json.loads(state or b"{}")
         intervals = found.get("open", found)  # older states have nothing else
@@ -229,9 +232,9 @@ class CoverageLedger:
         return rows + self.continue_with(items) + self.close_all("killed", NO_CLEAN_STOP)
 
     def continue_with(self, items: Iterable[Message | Notice]) -> list[CoverageRow]:
-        """Count messages that a killed run received after its last state, and apply the notices among them.
+        """Count messages that a killed run received after its last state; apply gaps and restarts among them.
 
-        Returns the rows of the intervals that end.
+        Returns the `coverage` rows of the intervals that end.
         """
         rows = []
         for item in items:
@@ -271,7 +274,10 @@ class CoverageLedger:
 
 
 def broke_at_us(notice: Notice) -> int | None:
-    """Return when the stream broke; None when a counter shows it: the next message has the same stamp."""
+    """Return when a stream broke, from a notice of a gap or loss, in microseconds on the wall clock.
+
+    It is None when a jump of the counter shows the break: the next message has the same time.
+    """
     is_of_counter = notice.reason in ("gap", "node_restart")
     return None if is_of_counter else notice.received_ns // 1000
 

@@ -82,10 +82,11 @@ log = structlog.get_logger(__name__)
 
 
 class Journal:
-    """Writes and recovers the journal in one folder, which it locks. Call `recover` before anything else.
+    """Writes and recovers the journal, the log on disk of what is not in Parquet yet, in one locked folder.
 
-    With `stop`, a write to a full disk is repeated until `stop` is set; without it, a full disk is an error.
-    Raises DatasetError when the folder cannot be used or another process uses it.
+    Call `recover` before anything else. With `stop`, a write to a full disk is repeated until `stop` is set;
+    without it, a full disk is an error. Raises DatasetError when the folder cannot be used or another process
+    uses it.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes the segment has that the next `seal` writes to Parquet."""
+        """Return how many bytes of the journal the next `seal` writes to Parquet."""
         return self._current.size_bytes if self._current else 0
 
     @property
@@ -140,17 +141,18 @@ class Journal:
 
     @property
     def states(self) -> Mapping[str, bytes]:
-        """Return the named states, as `recover` found them or as this run last flushed them."""
+        """Map the name of each state to its bytes, as `recover` found it or as this run last flushed it."""
         return self._states
 
     def recover(self, dataset: Dataset) -> list[Message]:
-        """Seal what earlier runs left; return their messages that have no rows yet, the oldest first.
+        """Write to Parquet what earlier runs left; return their messages that have no rows yet, oldest first.
 
         The messages stay in the journal until `mark_consumed`. What earlier runs claim to have observed stays
         too, as a state for each session (`recovery.settled_state`); the caller makes rows of `coverage` of
         it, together with the session's messages. `take_left_in_ring` returns what the last run left in its
-        ring; where something is damaged, it is among the messages instead. Raises DatasetError when the
-        dataset does not take the rows; nothing is lost then, and the next run recovers.
+        ring, the buffer file of received messages; where something is damaged, it is among the messages
+        instead. Raises DatasetError when the dataset does not take the rows; nothing is lost then, and the
+        next run recovers.
         """
         claims = self._read_earlier_segments(dataset)
         self._take_over_rings(claims, dataset)
@@ -158,9 +160,10 @@ class Journal:
         return [message for _, message in self._waiting]
 
     def take_left_in_ring(self, session: str, limit: int) -> list[Item]:
-        """Take up to `limit` messages and notices that a killed run had not flushed, the oldest first.
+        """Return up to `limit` messages and notices that a killed run left in its ring, the oldest first.
 
-        An empty list says that there are no more; the ring file is then removed.
+        The ring is the buffer file of received messages; a notice tells of a gap or restart. An empty list
+        says that nothing is left; the ring file is then removed.
         """
         if self._ring is None or self._ring.session != session:
             return []
@@ -170,7 +173,10 @@ class Journal:
         return items
 
     def make_ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
-        """Create the ring through which the messages of a session come; `remove_ring` removes it."""
+        """Create and return the ring, the buffer file through which a session's messages come.
+
+        `remove_ring` removes it.
+        """
         self.remove_ring()
         self._ring = self._disk.retry_until_done("journal", lambda: self._new_ring(node, session, topics))
         return self._ring
@@ -190,13 +196,13 @@ class Journal:
             self.set_state(_RING_STATE + ring.session, None)
 
     def append(self, table_name: str, rows: Sequence[Row] | pa.RecordBatch) -> None:
-        """Add rows of a table, in a form that `writer.to_batch` takes; the next flush writes them."""
+        """Add rows of a table, in a form that `to_batch` takes; the next flush writes them to disk."""
         name = _table(table_name).name
         if len(rows):
             self._new_rows.setdefault(name, []).append(rows)
 
     def append_messages(self, messages: Sequence[Message]) -> None:
-        """Add messages in the order in which they were received; the next flush writes them."""
+        """Add messages in the order in which they were received; the next flush writes them to disk."""
         self._waiting.extend(enumerate(messages, self._next_ordinal))
         self._next_ordinal += len(messages)
         self._n_new_messages += len(messages)
@@ -214,7 +220,10 @@ class Journal:
         self._n_new_consumed += count
 
     def set_state(self, name: str, value: bytes | None) -> None:
-        """Keep bytes for the next run under a name, in place of earlier ones; None removes the state."""
+        """Keep bytes under a name for the next run, in place of earlier ones; None removes them.
+
+        The next flush writes them to disk.
+        """
         self._new_states[name] = value
 
     def save_state(self, name: str, value: bytes) -> None:
@@ -226,11 +235,11 @@ class Journal:
         self._states[name] = value
 
     def flush(self) -> None:
-        """Write all that was added since the last flush as one frame. After that, SIGKILL cannot lose it.
+        """Write all that was added since the last flush to disk as one unit.
 
-        A row that does not fit its table is written to `rejects` instead. Raises DatasetError when the disk
-        does not take the frame; what was added stays, and the next flush tries again. With `stop`, a write to
-        a full disk is repeated until `stop` is set.
+        After that, SIGKILL cannot lose it. A row that does not fit its table is written to `rejects` instead.
+        Raises DatasetError when the disk does not take the data; what was added stays, and the next flush
+        tries again. With `stop`, a write to a full disk is repeated until `stop` is set.
         """
         batches = self._batches_of_rows()
         if self._n_new_messages:
@@ -255,10 +264,10 @@ class Journal:
             self._disk.try_once("journal", self._fsync)
 
     def _batches_of_rows(self) -> dict[str, pa.RecordBatch]:
-        """Return the rows added since the last flush as one Arrow batch per table, by the table's name.
+        """Map each table's name to one Arrow batch of the rows added since the last flush.
 
-        A row that does not fit its table becomes a row of `rejects`. The rows stay in memory, so a flush
-        that failed can be repeated.
+        A row that does not fit its table becomes a row of `rejects`. The rows stay in memory, so a flush that
+        failed can be repeated.
         """
         made: dict[str, list[pa.RecordBatch]] = {}
         refused: list[RefusedRow] = []
@@ -273,7 +282,7 @@ class Journal:
         return {name: pa.concat_batches(batches) for name, batches in made.items() if batches}
 
     def _rejects(self, refused: Sequence[RefusedRow], messages: Sequence[Message]) -> pa.RecordBatch:
-        """Make rows of `rejects` for refused rows, and log the first reason for each table."""
+        """Return rows of the table `rejects` for refused rows, and log the first reason for each table."""
         first = {each.table: each.reason for each in reversed(refused)}
         for table, reason in first.items():
             n_rows = sum(each.table == table for each in refused)
@@ -283,7 +292,7 @@ class Journal:
         return to_batch(REJECTS, rows)
 
     def seal(self, dataset: Dataset) -> list[Path]:
-        """Flush, begin a new segment and write every older segment to Parquet; return the new files.
+        """Flush, begin a new journal file and write every older one to Parquet; return the Parquet files.
 
         Raises DatasetError when the dataset does not take the rows; they stay in the journal, and the next
         seal tries again. With `stop`, a full disk is an error only once `stop` is set.
@@ -312,9 +321,9 @@ class Journal:
             self._lock = -1
 
     def _read_earlier_segments(self, dataset: Dataset) -> CoverageClaims:
-        """Load the messages and states that earlier runs left in segments.
+        """Load the messages and states that earlier runs left in the journal's files.
 
-        Return their claims of coverage.
+        Return what those runs claim to have observed (coverage).
         """
         with explain_os_errors(self._folder):
             earlier = read_earlier_runs(self._unsealed, dataset, self._folder.name)
@@ -327,10 +336,10 @@ class Journal:
         return earlier.claims
 
     def _take_over_rings(self, claims: CoverageClaims, dataset: Dataset) -> None:
-        """Take over the rings of earlier runs, and settle what those runs claim to have observed.
+        """Take over the rings (buffer files) of earlier runs; settle what those runs claim to have observed.
 
-        A single undamaged ring stays, for `take_left_in_ring`. Otherwise the messages of rings that are in no
-        segment are flushed into one, and the rings are removed.
+        A single undamaged ring stays, for `take_left_in_ring`. Otherwise the messages of rings that are not
+        in the journal's other files are written there, and the rings are removed.
         """
         with explain_os_errors(self._folder):
             paths = sorted(self._folder.glob(f"*{SUFFIX}"))
@@ -361,9 +370,9 @@ class Journal:
             self.set_state(_RING_STATE + left.session, None)
 
     def _resume(self, path: Path, claims: CoverageClaims) -> bool:
-        """Keep a ring for `take_left_in_ring`.
+        """Keep the ring (buffer file of messages) at `path` for `take_left_in_ring`.
 
-        Return False when the ring is damaged or a part of it is lost.
+        Return whether it is kept. It is not kept when it is damaged or a part of it is lost.
         """
         ring = Ring.resume(path)
         if ring is None:
@@ -378,7 +387,7 @@ class Journal:
         return True
 
     def _settle(self, claims: dict[str, list[CoverageRow]], damaged: Dataset | None) -> None:
-        """Flush what ended sessions claim to have observed, together with the last of their messages.
+        """Write to the journal what ended sessions claim to have observed, with the last of their messages.
 
         `claims` has the rows of `coverage` by session. Where the journal was damaged, `damaged` is the
         dataset: sealed intervals that lost their continuation are then ended too.
@@ -396,10 +405,11 @@ class Journal:
             self._fsync()
 
     def _seal_segments(self, dataset: Dataset, *, is_recovery: bool = False) -> list[Path]:
-        """Write the rows of every older segment to Parquet and remove it, the oldest first; return the files.
+        """Write the rows of every older journal file to Parquet and remove it, oldest first.
 
-        In a recovery a segment's rows of `coverage` are left out, because the settled states hold them too.
-        They are written again only if an earlier run had already begun to write them to Parquet.
+        Return the Parquet files. In a recovery a journal file's rows of `coverage` are left out, because the
+        settled states hold them too. They are written again only if an earlier run had already begun to write
+        them to Parquet.
         """
         if not self._is_carried:
             self._carry_over()
@@ -424,7 +434,10 @@ class Journal:
         return written
 
     def _write_fitting(self, dataset: Dataset, table: Table, rows: pa.Table, stem: str) -> list[Path]:
-        """Write rows of a segment to Parquet; rows of an older version that do not fit now become rejects."""
+        """Write rows of a journal file to Parquet and return the files; rows that do not fit become rejects.
+
+        Rows that an older version wrote may not fit the table as it is now.
+        """
         try:
             return dataset.write(table, rows, stem=stem)
         except RowRefused:
@@ -434,9 +447,9 @@ class Journal:
         return written + (dataset.write(table, pa.concat_tables(fitting), stem=stem) if fitting else [])
 
     def _carry_over(self) -> None:
-        """Copy the messages without rows and the states into a newer segment, and force it to disk.
+        """Copy the messages without rows and the states into a newer journal file, and force it to disk.
 
-        The unsealed segments can then be removed.
+        The older journal files can then be removed.
         """
         batches = {}
         if self._waiting:
@@ -454,7 +467,10 @@ class Journal:
         self._disk.retry_until_done("journal", lambda: self._write_once(batches))
 
     def _write_once(self, batches: Mapping[str, pa.RecordBatch]) -> int:
-        """Write one frame; return the bytes in the segment. Raises NotWritable when the system refuses it."""
+        """Append one unit of data to the current journal file; return the file's size in bytes.
+
+        Raises NotWritable when the system refuses to write.
+        """
         with explain_os_errors(self._folder):
             if self._current is None:
                 self._current = Segment.create(self._folder, self._number + 1)
@@ -470,7 +486,7 @@ class Journal:
             return self._current.size_bytes
 
     def _end_current(self) -> None:
-        """Close the current segment, so that the next frame begins a new one."""
+        """Close the current journal file, so that the next write begins a new one."""
         if self._current is not None:
             self._current.close()
             self._unsealed.append(self._current)
@@ -492,7 +508,7 @@ def _table(name: str) -> Table:
 
 
 class DiskSpace:
-    """Repeats writes of a journal and its dataset that the system refused, and knows which are refused now.
+    """Repeats writes of a journal and its dataset that the system refuses, and knows which are refused now.
 
     The pauses between two tries grow. The log gets the first refusal and the end of the trouble. Setting
     `stop` ends the repetition. Without `stop`, a refused write raises NotWritable at once.

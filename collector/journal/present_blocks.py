@@ -24,7 +24,7 @@ _BACKFILL_FILE = re.compile(r"backfill-\d+-\d+-[0-9a-f]{16}\.parquet")
 
 
 class PresentBlocks:
-    """Holds the hashes of the blocks that `refresh` found in the dataset or in a journal."""
+    """Holds the hashes of blocks that `refresh` found in the dataset or in a journal; test with `in`."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -38,7 +38,7 @@ class PresentBlocks:
         return block_hash in self._hashes
 
     def refresh(self, heights: Iterable[int] | None = None) -> None:
-        """Read the hashes of blocks from files that were not read before.
+        """Add the hashes of blocks from files that were not read before.
 
         With `heights` it reads the dataset's folders of these heights; without, it reads all folders and the
         journals. Raises DatasetError when a file cannot be read.
@@ -113,7 +113,7 @@ def running_collector_tip(dataset: Dataset) -> int | None:
 
 
 def _read_hashes(path: Path) -> pa.ChunkedArray:
-    """Read the column `block_hash` of a Parquet file; raise DatasetError when the file cannot be read."""
+    """Return the column `block_hash` of a Parquet file; raise DatasetError when the file cannot be read."""
     try:
         return pq.ParquetFile(path).read(columns=["block_hash"]).column(0)
     except UNREADABLE as error:

@@ -43,7 +43,11 @@ _TIMES: Final = ("from_at", "to_at")
 
 @dataclass
 class SessionClaims:
-    """Holds what the frames of a journal say that one session observed."""
+    """Holds what a journal says that one session observed.
+
+    `rows` are rows of `coverage`, `state` has the intervals that were open, and `behind_damage` the messages
+    found after lost bytes.
+    """
 
     is_damaged: bool  # bytes were lost before the next frame
     rows: list[CoverageRow] = field(default_factory=list)
@@ -53,7 +57,7 @@ class SessionClaims:
 
 
 class CoverageClaims:
-    """Holds the coverage claims of one node's sessions, by session."""
+    """Collects what a journal says that each session of one node observed."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -61,9 +65,9 @@ class CoverageClaims:
         self.is_damaged = False
 
     def read(self, contents: SegmentContents, *, is_coverage_sealed: bool = False) -> None:
-        """Read the claims in one segment; call this for each segment, the oldest first.
+        """Add what one journal file says that sessions observed; call this for each file, the oldest first.
 
-        `is_coverage_sealed` says that the segment's rows of `coverage` are in Parquet already.
+        `is_coverage_sealed` says that the file's rows of `coverage` are in Parquet already.
         """
         for part in contents.parts:
             if part.is_behind_loss:
@@ -94,9 +98,9 @@ class CoverageClaims:
         return rows_of
 
     def state_to_resume(self, session: str) -> bytes:
-        """Remove the claims of an undamaged session.
+        """Remove what an undamaged session observed, and return it as the state from which to go on counting.
 
-        Return the ledger state from which to read its ring on.
+        The messages in the session's ring (buffer file) are to be counted from this state on.
         """
         claims = self._by_session.pop(session, SessionClaims(is_damaged=False))
         ledger = CoverageLedger(self._node, session)
@@ -104,7 +108,7 @@ class CoverageClaims:
         return json.dumps(json.loads(ledger.state()) | {"is_settled": True}).encode()
 
     def rows_so_far(self) -> list[CoverageRow]:
-        """Return every claim as a row of `coverage`.
+        """Return all that sessions claim to have observed as rows of `coverage`.
 
         An open interval gets the end reason `sealed`, as it may go on.
         """
@@ -122,7 +126,7 @@ class CoverageClaims:
         return self._by_session.setdefault(session, SessionClaims(self.is_damaged))
 
     def _note_damage(self) -> None:
-        """Note that bytes were lost: what later frames claim is true only for messages that are present."""
+        """Record that bytes were lost: later parts of the journal claim only the messages that they hold."""
         self.is_damaged = True
         for claims in self._by_session.values():
             claims.is_damaged = True
@@ -135,7 +139,7 @@ class CoverageClaims:
                 claims.rows.append(row)
 
     def _read_states(self, states: Iterable[Mapping[str, object]]) -> None:
-        """Keep the ledger states that were written before any bytes were lost, and every settled state."""
+        """Keep states of coverage that were written before any bytes were lost, and every settled state."""
         for each in states:
             name, state = each["name"], each["value"]
             if not isinstance(name, str) or not name.startswith(COVERAGE_STATE):
@@ -147,7 +151,7 @@ class CoverageClaims:
                 self._claims_of(session).state = state if isinstance(state, bytes) else None
 
     def _read_present(self, part: Part) -> None:
-        """Note which messages survive in a part of the journal that comes after damage.
+        """Record which messages survive in a part of the journal that comes after damage.
 
         Such a part holds messages, or rows made of them. Only for these can coverage still be claimed.
         """
@@ -158,7 +162,7 @@ class CoverageClaims:
 
 
 class EarlierRuns(NamedTuple):
-    """Holds what earlier runs left in the segments of a journal."""
+    """Holds what earlier runs left in the files of a journal: messages without rows, states, coverage."""
 
     segments: list[Segment]  # those still to be sealed, oldest first
     coverage_sealed: set[str]  # stems of the segments whose rows of `coverage` are in Parquet
@@ -169,10 +173,10 @@ class EarlierRuns(NamedTuple):
 
 
 def read_earlier_runs(segments: list[Segment], dataset: Dataset, node: str) -> EarlierRuns:
-    """Read the segments of earlier runs, the oldest first. Raises OSError when a file cannot be used.
+    """Read the journal files of earlier runs, the oldest first, and return what they hold.
 
-    When a damaged segment was being sealed, either the segment or the Parquet files made of it are removed,
-    so that no row is written twice.
+    When a damaged file was being written to Parquet, either the file or the Parquet files made of it are
+    removed, so that no row is written twice. Raises OSError when a file cannot be used.
     """
     contents = dict(zip(segments, _read_contents(segments), strict=True))
     coverage_sealed = set()
@@ -196,10 +200,10 @@ def read_earlier_runs(segments: list[Segment], dataset: Dataset, node: str) -> E
 
 
 def items_of_run(items: Iterable[Item], n_journalled: int) -> Iterator[Item]:
-    """Yield the ring's messages and notices that are not journalled yet, up to the node's next restart.
+    """Yield messages and notices of a ring (buffer file) that the journal lacks, up to the node's restart.
 
-    `n_journalled` is the number of the last message that a segment holds. A notice counts as journalled when
-    the message after it is. A counter that steps back shows a restart whose notice is lost.
+    `n_journalled` is the number of the last message that the journal holds. A notice counts as journalled
+    when the message after it is. A counter that steps back shows a restart whose notice is lost.
     """
     notices: list[Item] = []  # between two messages
     newest: dict[str, int] = {}
@@ -221,17 +225,17 @@ def items_of_run(items: Iterable[Item], n_journalled: int) -> Iterator[Item]:
 
 
 def settled_state(rows: Iterable[CoverageRow]) -> bytes:
-    """Serialize the coverage rows of a session that has ended as a journal state."""
+    """Return the coverage rows of a session that has ended as the bytes of a journal state (JSON)."""
     return json.dumps({"open": {}, "closed": list(rows), "is_settled": True}).encode()
 
 
 def end_lost_intervals(
     node: str, coverage: pa.Table, claims: Mapping[str, Iterable[CoverageRow]]
 ) -> dict[str, list[CoverageRow]]:
-    """Make rows that end sealed intervals whose continuation was lost with a part of the journal.
+    """Return rows that end coverage intervals whose continuation was lost with a part of the journal.
 
-    `coverage` is the sealed table. A row in it with the end reason `sealed` must be continued by another row.
-    Where `claims` has no such row, an empty interval ends it and says why. Returns the rows by session.
+    `coverage` is the table in Parquet. A row in it with the end reason `sealed` must be continued by another
+    row. Where `claims` has no such row, an empty interval ends it and says why. The rows are by session.
     """
     begins = {(row["session"], row["topic"], row["from_at"]) for rows in claims.values() for row in rows}
     ours = coverage.filter(pc.equal(coverage["node"], node))
@@ -250,7 +254,10 @@ def end_lost_intervals(
 
 
 def _read_contents(segments: list[Segment]) -> list[SegmentContents]:
-    """Read segments. Later segments state the lengths of earlier ones, so that a cut segment is noticed."""
+    """Return the contents of journal files.
+
+    Later files state the lengths of earlier ones, to find a cut file.
+    """
     contents = [segment.read() for segment in segments]
     batches = [batch for content in contents for batch in content.batches.get(SIZES, [])]
     sizes = {row["stem"]: row["size_bytes"] for batch in batches for row in batch.to_pylist()}
@@ -262,9 +269,9 @@ def _read_contents(segments: list[Segment]) -> list[SegmentContents]:
 
 
 def _remove_files(dataset: Dataset, files: list[Path]) -> None:
-    """Delete the Parquet files that a seal made of a damaged segment; its whole frames are sealed again.
+    """Delete the Parquet files that were made of a damaged journal file; its whole parts are written again.
 
-    The frame that is lost may say that some rows of these files are made again from their messages.
+    The part that is lost may say that some rows of these files are made again from their messages.
     """
     with dataset.write_lock():
         for path in files:
@@ -274,7 +281,7 @@ def _remove_files(dataset: Dataset, files: list[Path]) -> None:
 def _read_messages_and_states(
     contents: list[SegmentContents],
 ) -> tuple[list[tuple[int, Message]], int, dict[str, bytes]]:
-    """Return the messages without rows, by ordinal, the next free ordinal, and the states of a journal."""
+    """Return a journal's messages without rows, each with its number, the next free number, and states."""
     parts = [part for content in contents for part in content.parts]
     marks = [row for part in parts if part.name == CONSUMED for row in part.batch.to_pylist()]
     spans = merge_spans((row["first"], row["last"]) for row in marks)
@@ -291,7 +298,7 @@ def _read_messages_and_states(
 
 
 def _unclaimed(claims: SessionClaims) -> list[Message]:
-    """Return the messages present after lost bytes that no earlier claim counts, by topic and counter."""
+    """Return the messages after a loss of bytes that no earlier coverage counts, by topic and counter."""
     ledger = CoverageLedger("", "")
     claimed = claims.rows + ledger.restore(claims.state) + ledger.close_all("killed")
     return [message for key, message in sorted(claims.behind_damage.items()) if not _is_claimed(key, claimed)]
@@ -314,7 +321,7 @@ def _without_overlap(rows: list[CoverageRow]) -> list[CoverageRow]:
 
 
 def _is_claimed(key: tuple[str, int], rows: Iterable[CoverageRow]) -> bool:
-    """Return whether an interval in `rows` counts the message with this topic and counter."""
+    """Return whether a coverage interval in `rows` counts the message with this topic and counter."""
     topic, counter = key
     return any(
         row["topic"] == topic
@@ -326,7 +333,7 @@ def _is_claimed(key: tuple[str, int], rows: Iterable[CoverageRow]) -> bool:
 
 
 def _present_messages(part: Part) -> list[Message]:
-    """Return, without their bodies, the messages that a part holds or whose rows it holds."""
+    """Return, without their bodies, the messages that a part of a journal holds or whose rows it holds."""
     if part.name == MESSAGES:
         names = ["node", "session", "topic", "sequence", "received_ns"]
         return [Message(**row, body=b"") for row in part.batch.select(names).to_pylist()]
@@ -341,7 +348,7 @@ def _present_messages(part: Part) -> list[Message]:
 
 
 def _coverage_rows(batch: pa.RecordBatch | pa.Table) -> list[CoverageRow]:
-    """Return the rows of a batch of `coverage`, with times as integers of microseconds."""
+    """Return a batch of `coverage` as a list of rows, with times as integers of microseconds."""
     rows: list[CoverageRow] = _times_as_integers(batch, _TIMES).to_pylist()
     return rows
 

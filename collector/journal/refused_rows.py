@@ -20,9 +20,10 @@ MAX_REASON_CHARS: Final = 500
 def reject_rows(
     refused: Iterable[RefusedRow], messages: Iterable[Message], *, node: str, session: str
 ) -> list[RejectRow]:
-    """Make a row of `rejects` for each refused row; `messages` are those from which this flush makes rows.
+    """Return a row of `rejects` for each row that does not fit its table.
 
-    `node` and `session` are used for a row that has none of its own.
+    `messages` are those from which the rows are made. `node` and `session` are used for a row that has none
+    of its own.
     """
     of_events = {(each.session, each.sequence): each for each in messages if each.topic == "sequence"}
     now_us = wall_us()
@@ -68,5 +69,5 @@ def _text(value: object, default: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Replace what UTF-8 cannot encode (lone surrogates) by escape sequences."""
+    """Return a text in which what UTF-8 cannot encode (lone surrogates) is an escape sequence."""
     return text.encode(errors="backslashreplace").decode()

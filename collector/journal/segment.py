@@ -83,7 +83,7 @@ def journal_folders(root: Path, chain: str) -> list[Path]:
 
 
 class Part(NamedTuple):
-    """Holds one named Arrow batch of a frame."""
+    """Holds one named Arrow batch of a journal file, and whether it comes after lost bytes."""
 
     name: str
     batch: pa.RecordBatch
@@ -91,7 +91,7 @@ class Part(NamedTuple):
 
 
 class SegmentContents(NamedTuple):
-    """Holds what could be read from a segment."""
+    """Holds what could be read from a journal file, the number of lost bytes, and if it ends in a loss."""
 
     parts: list[Part]  # in the order they were written
     lost_bytes: int  # bytes that belong to no whole frame
@@ -99,7 +99,7 @@ class SegmentContents(NamedTuple):
 
     @property
     def batches(self) -> dict[str, list[pa.RecordBatch]]:
-        """Return the batches by name, each list in the order in which they were written."""
+        """Map each name to its Arrow batches, in the order in which they were written."""
         found: dict[str, list[pa.RecordBatch]] = {}
         for part in self.parts:
             found.setdefault(part.name, []).append(part.batch)
@@ -107,7 +107,7 @@ class SegmentContents(NamedTuple):
 
 
 class Segment:
-    """Reads and writes one segment file; only the process that created the file writes to it."""
+    """Reads and writes one segment, a file of the journal; only the process that created it writes to it."""
 
     def __init__(self, path: Path) -> None:
         match = _NAME.fullmatch(path.name)
@@ -122,7 +122,7 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Path, number: int) -> Self:
-        """Create an empty segment file with a random key. Raises OSError when that fails."""
+        """Create and return an empty segment file with a random key. Raises OSError when that fails."""
         segment = cls(folder / f"{number:08d}-{secrets.token_hex(KEY_BYTES)}.journal")
         segment._handle = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         sync_folder(folder)
@@ -140,10 +140,10 @@ class Segment:
         return self.path.stem
 
     def write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        """Append one frame that holds the batches. When it raises OSError, the segment is as it was before.
+        """Append the batches as one frame, a unit with a checksum.
 
-        Raises FileNotFoundError when the file was removed meanwhile; the system would take the frame without
-        an error.
+        When it raises OSError, nothing has changed. Raises FileNotFoundError when the file was removed
+        meanwhile; the system would take the frame without an error.
         """
         if not os.fstat(self._handle).st_nlink:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
@@ -169,7 +169,7 @@ class Segment:
             self._handle = -1
 
     def read(self) -> SegmentContents:
-        """Read every whole frame; count the bytes that are damaged or missing, which are no error.
+        """Return what every undamaged frame holds; damaged or missing bytes are counted and are no error.
 
         A file that was cut exactly between two frames looks whole. Only `whole_bytes` can show that it was
         longer.
@@ -216,7 +216,10 @@ class Segment:
 
 
 def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> list[Bytes]:
-    """Make a frame as a list of pieces, because joining large bodies would take as long as writing them."""
+    """Return a frame (a unit of the journal with its checksum) of these batches, as a list of pieces.
+
+    Joining large bodies would take as long as writing them.
+    """
     parts: list[Bytes] = []
     for name, batch in batches.items():
         sink = pa.BufferOutputStream()
@@ -240,7 +243,7 @@ def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
 
 
 def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the name and the batch of each part in a payload whose checksum was right."""
+    """Yield the name and the batch of each part in a frame's payload, whose checksum was right."""
     pos = 0
     while pos < len(payload):
         name_end = pos + 1 + payload[pos]
@@ -252,12 +255,12 @@ def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _crc(length: int, *parts: Bytes) -> int:
-    """Compute the checksum of a frame from its payload's length and the pieces of the payload."""
+    """Return the CRC-32 of a frame, from its payload's length and the pieces of the payload."""
     return reduce(lambda so_far, part: zlib.crc32(part, so_far), parts, zlib.crc32(_length.pack(length)))
 
 
 def message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
-    """Make an Arrow batch of messages and their ordinals."""
+    """Return an Arrow batch of messages with their ordinals (running numbers in the journal)."""
     ordinals, messages = zip(*items, strict=True)
     *columns, bodies, _ = zip(*messages, strict=True)
     arrays = [
@@ -268,7 +271,7 @@ def message_batch(items: Iterable[tuple[int, Message]]) -> pa.RecordBatch:
 
 
 def _binary(values: Sequence[bytes]) -> pa.Array:
-    """Make a binary array and copy the values only once; pa.array copies long values several times."""
+    """Return a binary Arrow array; the values are copied only once, where pa.array copies long ones more."""
     limits = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=limits[1:])
     buffers = [None, pa.py_buffer(limits), pa.py_buffer(b"".join(values))]
@@ -276,7 +279,10 @@ def _binary(values: Sequence[bytes]) -> pa.Array:
 
 
 def read_messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Message]:
-    """Return, by ordinal, the messages of a batch whose ordinals lie in none of the spans."""
+    """Map ordinals to the messages of a batch whose ordinals lie in none of the spans.
+
+    An ordinal is a message's running number in the journal.
+    """
     ordinals = batch.column(0).to_numpy()
     keep = np.ones(len(ordinals), np.bool_)
     for first, last in spans:
@@ -286,7 +292,7 @@ def read_messages_outside(spans: Spans, batch: pa.RecordBatch) -> dict[int, Mess
 
 
 def consumed_batch(ordinals: Sequence[int]) -> pa.RecordBatch:
-    """Make an Arrow batch of the fewest spans that cover these ordinals, which must ascend."""
+    """Return an Arrow batch of the fewest spans (first, last) that cover these numbers, which must ascend."""
     is_one = ordinals[-1] - ordinals[0] == len(ordinals) - 1
     spans = [(ordinals[0], ordinals[-1])] if is_one else merge_spans((i, i) for i in ordinals)
     rows = [{"first": first, "last": last} for first, last in spans]
@@ -294,7 +300,7 @@ def consumed_batch(ordinals: Sequence[int]) -> pa.RecordBatch:
 
 
 def merge_spans(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Sort spans, and join those that touch or overlap."""
+    """Return spans (first, last) sorted, with those that touch or overlap joined."""
     joined: Spans = []
     for first, last in sorted(spans):
         if joined and first <= joined[-1][1] + 1:
@@ -305,7 +311,7 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> Spans:
 
 
 def state_batch(states: Mapping[str, bytes | None]) -> pa.RecordBatch:
-    """Make an Arrow batch of named states; the value None says that the state is to be removed."""
+    """Return an Arrow batch of named states; the value None says that the state is to be removed."""
     rows = [{"name": name, "value": value} for name, value in states.items()]
     return pa.RecordBatch.from_pylist(rows, schema=_STATE_SCHEMA)
 
@@ -320,7 +326,7 @@ def apply_changes(states: dict[str, bytes], changes: Mapping[str, bytes | None])
 
 
 def size_batch(segments: Iterable[Segment]) -> pa.RecordBatch:
-    """Make an Arrow batch of the lengths of segment files."""
+    """Return an Arrow batch with the name and the length in bytes of each journal file."""
     rows = [{"stem": segment.stem, "size_bytes": segment.path.stat().st_size} for segment in segments]
     return pa.RecordBatch.from_pylist(rows, schema=_SIZE_SCHEMA)
 

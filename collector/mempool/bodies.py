@@ -58,20 +58,20 @@ class WaitingBodies:
         self._connection.close()
 
     def put(self, txid: bytes, raw: bytes) -> None:
-        """Add the bytes of a transaction, in place of those it had."""
+        """Store the raw bytes of a transaction under its txid, in place of earlier ones."""
         self.drop(txid)
         self._last += 1
         self._numbers[txid] = self._last
         self._new[self._last] = txid, raw
 
     def drop(self, txid: bytes) -> None:
-        """Forget a transaction; one that is not there does not matter."""
+        """Remove a transaction's bytes, if it has some."""
         number = self._numbers.pop(txid, None)
         if number is not None and self._new.pop(number, None) is None:
             self._dropped.append(number)
 
     def get(self, txid: bytes) -> bytes | None:
-        """Return the bytes of a transaction, or None."""
+        """Return the raw bytes of a transaction by its txid, or None when they are not stored."""
         number = self._numbers.get(txid)
         if number is None:
             return None
@@ -82,11 +82,11 @@ class WaitingBodies:
         return None if row is None else bytes(row[0])
 
     def txids(self) -> set[bytes]:
-        """Return the txids of all transactions that it holds."""
+        """Return the txids of all transactions whose bytes are stored."""
         return set(self._numbers)
 
     def flush(self) -> None:
-        """Write what was added and dropped since the last successful call."""
+        """Write to disk what was added and removed since the last successful call."""
         if self._new or self._dropped:
             self._tried(self._write)
 
@@ -101,7 +101,7 @@ class WaitingBodies:
         self._dropped.clear()
 
     def _tried(self, do: Callable[[], T]) -> T | None:
-        """Return what `do` returns; return None, and log it once, while the disk refuses."""
+        """Return what `do` returns; None, with one line in the log, while the disk refuses."""
         try:
             done = do()
         except sqlite3.Error as error:
@@ -114,7 +114,7 @@ class WaitingBodies:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """Open the file of bodies, or make it; raise sqlite3.DatabaseError when it is damaged."""
+    """Open the SQLite file of transaction bytes, or make it; sqlite3.DatabaseError when it is damaged."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         # A kill loses nothing that was written. A power cut may lose the last writes, and damages nothing.
@@ -130,7 +130,10 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 class KeptBodies:
-    """Makes the rows of `mempool_bodies` of one session, of the transactions that `choice` names."""
+    """Makes the rows of `mempool_bodies` (raw transactions) of one session.
+
+    `choice` says for which transactions: all, or those that left the mempool and were not mined.
+    """
 
     def __init__(
         self, origin: tuple[str, str], choice: Choice, waiting: WaitingBodies, batches: Batches
@@ -143,7 +146,10 @@ class KeptBodies:
         self._is_compared = False
 
     def entry_finished(self, entry: PendingEntry, owner: Batch) -> None:
-        """Take a transaction whose row of `mempool_txs` is complete and in the batch `owner`."""
+        """Take note of a transaction whose row of `mempool_txs` is complete, and keep or write its raw bytes.
+
+        The batch `owner` has that row.
+        """
         if entry.body is None or entry.kind == "in_block":
             return
         if self._choice == "all":
@@ -157,9 +163,10 @@ class KeptBodies:
             self._give(entry.left, raw_of(entry.body), owner)
 
     def left(self, left: TxLeft, batch: Batch | None, *, is_mined: bool) -> None:
-        """Take a transaction that left the mempool and whose row of `mempool_txs` was complete before.
+        """Take note that a transaction left the mempool after its row of `mempool_txs` was complete.
 
-        `batch` has the row of its event; None when only a snapshot shows that it left.
+        If it was not mined, its raw bytes become a row. `batch` has the row of its event; None when only a
+        snapshot shows that it left.
         """
         if self._choice != "lost":
             return
@@ -170,10 +177,10 @@ class KeptBodies:
             self._give(left, raw, batch)
 
     def compare(self, contents: MempoolContents, is_mined: Callable[[bytes], bool], at_us: int) -> None:
-        """Make the rows of what left while no collector ran, once our copy of the mempool is complete.
+        """Make the rows of transactions that left while no collector ran, once the mempool is known.
 
-        `is_mined` says of a txid that a recent block has it. Of the others we do not know whether a block
-        has them: it came while nobody looked. `at_us` is the wall clock.
+        `is_mined` says whether a recent block has a txid. Of the others we do not know whether a block has
+        them: it came while nobody looked. `at_us` is the wall clock.
         """
         if self._choice != "lost" or self._is_compared:
             return
@@ -204,7 +211,7 @@ class KeptBodies:
         self._given = left
 
     def _give(self, left: TxLeft, raw: bytes, batch: Batch | None) -> None:
-        """Make the row of a lost transaction."""
+        """Make the row of `mempool_bodies` for a transaction that left the mempool and was not mined."""
         at_us = left.at_us if left.event is None else left.event.received_us
         rows = [self._row(left.txid, raw, at_us, "left")]
         if batch is None:

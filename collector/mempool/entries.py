@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class EntryRequest(NamedTuple):
-    """Requests a transaction's mempool entry, and its raw bytes too if `needs_body`."""
+    """Asks the node for a transaction's mempool entry, and for its raw bytes too if `needs_body`."""
 
     txid: bytes
     needs_body: bool
@@ -53,9 +53,9 @@ class EntryAnswer(NamedTuple):
 
 
 class OutputRequest(NamedTuple):
-    """Requests the output number `output` of `txid` by gettxout.
+    """Asks the node by gettxout for output number `output` of `txid`.
 
-    The removed transaction `spender` spent it.
+    The transaction `spender`, which has left the mempool, spent it.
     """
 
     spender: bytes
@@ -82,14 +82,14 @@ class PendingEntry:
 
 
 class FinishedRow(NamedTuple):
-    """Holds a complete row of `mempool_txs`, its entry, and the batch that waits for the row."""
+    """Holds a complete row of `mempool_txs`, and the pending entry of which it was made."""
 
     row: MempoolTxRow
     entry: PendingEntry
 
     @property
     def owner(self) -> Batch | None:
-        """Return the batch that waits for the row."""
+        """Return the batch of messages that waits for the row; None if none does."""
         return self.entry.owner
 
 
@@ -101,7 +101,10 @@ class _FoundFee(NamedTuple):
 
 
 class PendingEntries:
-    """Holds the transactions of one node and session whose rows are not complete, and completes them."""
+    """Holds the transactions of one node and session whose rows of `mempool_txs` are not complete.
+
+    It says what to ask the node, and completes the rows with the answers.
+    """
 
     def __init__(self, node: str, session: str, contents: MempoolContents) -> None:
         self._node = node
@@ -121,12 +124,12 @@ class PendingEntries:
 
     @property
     def n_unasked(self) -> int:
-        """Return how many transactions we have not asked the node about."""
+        """Return about how many pending transactions we have not asked the node."""
         return len(self._unasked) + len(self._backlog)
 
     @property
     def n_new(self) -> int:
-        """Return how many of the transactions announced by messages we have not asked the node about."""
+        """Return about how many of the transactions that messages announced we have not asked the node."""
         return len(self._unasked)
 
     def add(self, entry: PendingEntry) -> None:
@@ -170,10 +173,11 @@ class PendingEntries:
                 self._backlog[request.txid] = entry
 
     def take_answers(self, answers: Iterable[EntryAnswer], now_us: int) -> list[FinishedRow]:
-        """Take the node's answers: return the rows that they complete, and look elsewhere for other fees.
+        """Take the node's answers and return the rows that they complete.
 
-        A transaction that is no longer in the mempool waits for `resolve_gone`. An entry of a wrong form
-        leaves a row without what only the entry tells. `now_us` is of the monotonic clock.
+        A transaction that is no longer in the mempool waits for `resolve_gone`, which looks for its fee
+        elsewhere. An entry of a wrong form leaves a row without what only the entry tells. `now_us` is of the
+        monotonic clock.
         """
         done: list[FinishedRow] = []
         for answer in answers:
@@ -198,7 +202,7 @@ class PendingEntries:
         return done
 
     def add_from_block(self, entry: PendingEntry, block_hash: bytes) -> None:
-        """Add a transaction that was first seen in a block, whose fees will complete its row.
+        """Add a transaction that was first seen in a block; the fees of that block will complete its row.
 
         `entry.gone_us` must be the time at which the block was seen.
         """
@@ -216,7 +220,7 @@ class PendingEntries:
                 entry.left = TxLeft(entry.txid, "mined", None, block_hash)
 
     def resolve_gone(self) -> tuple[list[FinishedRow], list[OutputRequest]]:
-        """Let each transaction that left wait for its block, or compute its fee from its inputs.
+        """Try to complete the rows of transactions that left the mempool: from their block, or their inputs.
 
         Returns the rows that are complete, and requests for the input values that we do not know; give the
         answers to `take_output_values`.
@@ -328,7 +332,7 @@ class PendingEntries:
         self._open[entry.txid] = entry
 
     def _forget(self, entry: PendingEntry) -> None:
-        """Remove an entry from all groups in which entries wait, except from those that wait for a block."""
+        """Remove an entry from all groups of waiting entries, except from those that wait for a block."""
         groups = (
             self._open,
             self._unasked,
@@ -342,7 +346,10 @@ class PendingEntries:
                 del group[entry.txid]
 
     def _finish(self, entry: PendingEntry, fee: _FoundFee | None = None) -> list[FinishedRow]:
-        """Complete the row of an entry with the given fee, or the fee from its block, or without a fee."""
+        """Complete the row of an entry with the given fee, else its block's fee, else none; return the rows.
+
+        Earlier rows of the same transaction are completed with it.
+        """
         row = mempool_tx_row(self._node, self._session, entry)
         if fee is None and entry.block_fee_sat is not None:
             fee = _FoundFee(entry.block_fee_sat, "block")
@@ -351,7 +358,7 @@ class PendingEntries:
         return self._finish_with(entry, row)
 
     def _finish_by_mempool_entry(self, entry: PendingEntry, answer: object) -> list[FinishedRow]:
-        """Complete the row of an entry with the node's answer to getmempoolentry.
+        """Complete the row of an entry with the node's answer to getmempoolentry; return the rows.
 
         Raises NodeError when a field of the answer has a wrong form.
         """
@@ -403,7 +410,7 @@ class PendingEntries:
         return done
 
     def _value_sat(self, entry: PendingEntry, txid: bytes, output: int) -> int | None:
-        """Return the value of an output that an entry spends if the mempool or gettxout gave it, or None."""
+        """Return the value (sat) of an output that an entry spends, from the mempool or gettxout, or None."""
         value_sat = self._contents.value_sat(txid, output)
         return entry.values_sat.get((txid, output)) if value_sat is None else value_sat
 
@@ -417,9 +424,9 @@ class PendingEntries:
         ]
 
     def _finish_from_inputs(self, entry: PendingEntry) -> list[FinishedRow]:
-        """Complete an entry with the fee computed from its inputs.
+        """Complete an entry with the fee computed from its inputs; return the rows.
 
-        Return nothing while an input value is unknown.
+        The list is empty while an input value is unknown.
         """
         if entry.body is None:
             return []
@@ -433,7 +440,7 @@ class PendingEntries:
 
 
 def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow:
-    """Return the row of `mempool_txs` that an entry has before its fee: what its event and its bytes contain.
+    """Return the row of `mempool_txs` for an entry without a fee: what its event and its bytes tell.
 
     Columns whose values are not known yet are left out.
     """
@@ -468,7 +475,10 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
 
 
 def _with_traits(body: Transaction | None) -> Transaction | None:
-    """Return a transaction with its traits; one that was decoded as a part of its block has none."""
+    """Return a transaction with its traits (dust, inscriptions, types of outputs), found now if missing.
+
+    One that was decoded as a part of its block has none.
+    """
     if body is None or body.traits is not None:
         return body
     (again,) = decode_transactions([body.source[body.begin : body.begin + body.size_bytes]])
@@ -476,7 +486,7 @@ def _with_traits(body: Transaction | None) -> Transaction | None:
 
 
 def _decoded(txid: bytes, raw_hex: str) -> Transaction | None:
-    """Decode the hex bytes of a transaction; return None when they are wrong or are another transaction's."""
+    """Return the transaction in these hex bytes; None when they are wrong or another transaction's."""
     try:
         (transaction,) = decode_transactions([bytes.fromhex(raw_hex)])
     except ValueError:
@@ -506,21 +516,21 @@ def output_values(requests: Sequence[OutputRequest], answers: Sequence[Any]) -> 
 
 
 def state_name(session: str, number: int) -> str:
-    """Return the name of the journal state number `number` that keeps listed transactions of a session."""
+    """Return the name of state `number` in the journal, which keeps pending transactions of a session."""
     return f"{STATE_PREFIX}{session}/{number}"
 
 
 def session_of_state(name: str) -> str:
-    """Return the session in the name that `state_name` made."""
+    """Return the session in a state's name that `state_name` made."""
     return name.split("/")[1]
 
 
 def entries_to_state(entries: Iterable[PendingEntry]) -> bytes:
-    """Serialize the txid, kind and time of entries as the bytes of a journal state."""
+    """Return txid, kind and time of pending transactions as the bytes of a journal state (JSON)."""
     return json.dumps([[entry.txid.hex(), entry.kind, entry.entered_us] for entry in entries]).encode()
 
 
 def entries_of_state(state: bytes) -> Iterator[PendingEntry]:
-    """Yield the entries that `entries_to_state` serialized."""
+    """Yield the pending transactions in bytes that `entries_to_state` returned."""
     for txid, kind, entered_us in json.loads(state):
         yield PendingEntry(bytes.fromhex(txid), kind, entered_us, None, None, None)

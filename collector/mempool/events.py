@@ -33,7 +33,7 @@ Outpoints = frozenset[bytes]  # 36 bytes each: txid in internal byte order, inde
 
 
 class Settled(NamedTuple):
-    """Holds a removal (R), its reason (one of schema.REMOVAL_REASONS) and the replacing txid, if any."""
+    """Holds a transaction's removal (R), its reason (one of schema.REMOVAL_REASONS), any replacing txid."""
 
     event: Event
     reason: str
@@ -51,7 +51,10 @@ class _OpenRemoval:
 
 
 class Removals:
-    """Finds the reasons of one node's removals; it must be given every event of the node, in order."""
+    """Finds the reasons why transactions left one node's mempool.
+
+    It needs every event of the node, in order.
+    """
 
     def __init__(self) -> None:
         self._open: list[_OpenRemoval] = []
@@ -63,9 +66,9 @@ class Removals:
         return len(self._open)
 
     def removed(self, event: Event, spent: Outpoints | None, now_us: int) -> list[Settled]:
-        """Take a removal (R) and the outpoints its transaction spends (None when unknown).
+        """Take a removal (R) and the outpoints that its transaction spends (None when unknown).
 
-        Its reason comes later. Returns the earlier removals that are explained now.
+        The reason is found by later events. Returns the earlier removals that are explained now.
         """
         settled = self._end_of_blocks()
         if self._reorganising and event.received_us - self._disconnected_us > REORGANISATION_US:
@@ -75,10 +78,10 @@ class Removals:
         return settled
 
     def added(self, event: Event, spent: Outpoints | None) -> list[Settled]:
-        """Take an addition (A): it replaced the open removals that spend its outpoints and their descendants.
+        """Take an addition (A): it replaced those removed transactions that spend its outpoints.
 
-        `spent` are the outpoints that the added transaction spends, None when unknown. Returns the removals
-        that are explained now.
+        Descendants of these were replaced too. `spent` are the outpoints that the added transaction spends,
+        None when unknown. Returns the removals that are explained now.
         """
         settled = self._end_of_blocks()
         if not self._open:
@@ -91,7 +94,7 @@ class Removals:
         return settled + self._settle(lambda gone: gone.n_additions >= ADDITIONS_SEEN)
 
     def connected(self, spent_in_block: Callable[[], Collection[bytes]]) -> list[Settled]:
-        """Take a connected block (C): open removals that spend the same outpoints as the block are conflicts.
+        """Take a connected block (C): removed transactions that spend the block's outpoints were conflicts.
 
         `spent_in_block` returns the outpoints that the block spends. Returns the removals that are explained
         now. When a node connects several blocks in one step, their Cs come after the Rs of all conflicts.
@@ -102,9 +105,9 @@ class Removals:
         return [Settled(gone.event, "conflict") for gone in self._take(frozenset(spent_in_block()))]
 
     def disconnected(self, event: Event) -> list[Settled]:
-        """Take a disconnected block (D): explain all open removals, and count later ones to a reorganisation.
+        """Take a disconnected block (D): later removals are due to a reorganisation.
 
-        Returns the removals that are explained now.
+        Explain all earlier ones. Returns the removals that are explained now.
         """
         settled = self._end_of_blocks() + self._settle(lambda _: True)
         self._reorganising = True
@@ -112,15 +115,15 @@ class Removals:
         return settled
 
     def tick(self, now_us: int) -> list[Settled]:
-        """Return, with a reason, the removals that nothing has explained for a second before `now_us`."""
+        """Return, with a reason, the removals that no event has explained for a second before `now_us`."""
         return self._settle(lambda gone: now_us - gone.since_us > QUIET_US)
 
     def flush(self) -> list[Settled]:
-        """Return every open removal with the best reason found so far, because no more events come."""
+        """Return every unexplained removal with the best reason found so far, because no more events come."""
         return self._settle(lambda _: True)
 
     def _take(self, spent: Outpoints) -> list[_OpenRemoval]:
-        """Remove and return the open removals that spend an outpoint of `spent`, and their descendants."""
+        """Remove and return unexplained removals that spend an outpoint of `spent`, and their descendants."""
         taken: list[_OpenRemoval] = []
         txids: set[bytes] = set()
         while True:
@@ -148,10 +151,10 @@ class Removals:
         return settled
 
     def _settle(self, ready: Callable[[_OpenRemoval], bool]) -> list[Settled]:
-        """Remove the open removals for which `ready` is true, and return them with the reason that remains.
+        """Remove the unexplained removals for which `ready` is true.
 
-        It is `unknown` without the transaction's bytes, `reorged` in a reorganisation, else
-        `expired_or_evicted`.
+        Return them with the reason that remains. The reason is `unknown` without the transaction's bytes,
+        `reorged` in a reorganisation, else `expired_or_evicted`.
         """
         settled = []
         for gone in self._open:
@@ -164,7 +167,7 @@ class Removals:
 
 
 class SpendingBlocks(Protocol):
-    """Tells which outpoints a node's blocks spend, because a removal may be explained by a block."""
+    """Knows which outpoints a node's blocks spend, because a block may explain why a transaction left."""
 
     def outpoints_spent_in(self, block_hash: bytes) -> list[bytes]:
         """Return the outpoints that a block spends; an empty list when the block was not parsed lately."""
@@ -173,7 +176,7 @@ class SpendingBlocks(Protocol):
 class PendingEvents:
     """Holds the mempool events of one node and session that have no row yet, and makes their rows.
 
-    To learn what a transaction spends, it looks in `recent_txs` first, then in `contents`.
+    The outpoints that a transaction spends are looked up in `recent_txs` first, then in `contents`.
     """
 
     def __init__(
@@ -250,7 +253,7 @@ class PendingEvents:
             self._give_out(event, reason, replaced_by)
 
     def _give_out(self, event: Event, reason: str | None = None, replaced_by: bytes | None = None) -> None:
-        """Make the row of an event and add it to the event's batch, which then waits for one row fewer."""
+        """Make the row of an event and add it to the event's batch, which then waits for one row less."""
         batch = self._owners.pop(event.sequence)
         batch.add("mempool_events", [self._row(event, "pushed", reason, replaced_by)])
         batch.n_pending_rows -= 1

@@ -88,7 +88,7 @@ class FeeLookup:
         return self._pending.n_new > MOST_NEW and monotonic_us() - self._asked_us < PATIENCE_US
 
     def add(self, entry: PendingEntry, owner: Batch) -> None:
-        """Add a transaction that entered the mempool.
+        """Add a transaction that entered the mempool, to look up its fee.
 
         Its row goes into the batch `owner` when the fee is known.
         """
@@ -104,7 +104,7 @@ class FeeLookup:
         self._pending.add_from_block(entry, block_hash)
 
     def add_from_snapshot(self, entries: Sequence[PendingEntry]) -> None:
-        """Add transactions that a snapshot listed.
+        """Add transactions that a mempool snapshot listed, to look up their fees.
 
         After the journal's next flush a kill does not lose them.
         """
@@ -157,7 +157,7 @@ class FeeLookup:
         self._finish(self._pending.flush())
 
     def _add_of_state(self, name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
-        """Write a state to the journal and add its transactions.
+        """Write a state to the journal and add the transactions in it, to look up their fees.
 
         The state is removed when all have their rows.
         """
@@ -180,12 +180,12 @@ class FeeLookup:
             self._requests.insist(ask, self._on_entries, partial(self._no_entries, requests))
 
     def _on_entries(self, answers: list[EntryAnswer]) -> None:
-        """Take the node's answers to one request for mempool entries."""
+        """Take the node's answers to one request for mempool entries, and complete the rows they allow."""
         self._n_open -= 1
         self._finish(self._pending.take_answers(answers, monotonic_us()))
 
     def _no_entries(self, requests: list[EntryRequest], _: NodeError) -> None:
-        """Queue again a request that was cut off by a stop."""
+        """Queue the transactions of a request again, because a stop cut the request off."""
         self._n_open -= 1
         self._pending.put_back(requests)
 
@@ -208,7 +208,10 @@ class FeeLookup:
 
 
 def ask_mempool_entries(client: RpcClient, requests: Sequence[EntryRequest]) -> list[EntryAnswer]:
-    """Ask for transactions' mempool entries, and for the bytes that we lack, in one batch of RPC calls."""
+    """Ask for transactions' mempool entries and, if needed, bytes in one batch of calls.
+
+    Return the answers.
+    """
     calls: list[tuple[Any, ...]] = [("getmempoolentry", hash_hex(request.txid)) for request in requests]
     without_body = [request for request in requests if request.needs_body]
     calls += [("getrawtransaction", hash_hex(request.txid)) for request in without_body]
@@ -221,5 +224,5 @@ def ask_mempool_entries(client: RpcClient, requests: Sequence[EntryRequest]) -> 
 
 
 def ask_outputs(client: RpcClient, requests: Sequence[OutputRequest]) -> list[Any]:
-    """Ask gettxout for outputs of confirmed transactions; outputs that the mempool spends are given too."""
+    """Return gettxout's answers for outputs of confirmed transactions, even if the mempool spends them."""
     return client.batch([("gettxout", hash_hex(request.txid), request.output, False) for request in requests])

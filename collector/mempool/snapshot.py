@@ -17,7 +17,7 @@ class SnapshotAnswer(NamedTuple):
 
 
 def ask_snapshot(client: RpcClient) -> SnapshotAnswer:
-    """Ask a node for a snapshot of its mempool: all its txids and the next mempool sequence number.
+    """Return a snapshot of a node's mempool: all its txids and the next mempool sequence number.
 
     Raises NodeError when the node does not answer or its answer has a wrong form.
     """

@@ -105,10 +105,9 @@ class MempoolContents:
             self._add_to_bin(fee_sat, vsize_vb, 1)
 
     def leave(self, txid: bytes, at_us: int) -> None:
-        """Move a transaction from the mempool to those that left lately.
+        """Move a transaction from the mempool to those that left lately; do nothing when it is not there.
 
-        Do nothing when it is not in the mempool. `at_us` is the present time in microseconds on the monotonic
-        clock; `forget` needs it.
+        `at_us` is the present time in microseconds on the monotonic clock; `forget` needs it.
         """
         record = self._records.pop(txid, None)
         if record is None:
@@ -127,9 +126,9 @@ class MempoolContents:
             self._departed.popitem(last=False)
 
     def outpoints(self, txid: bytes) -> frozenset[bytes] | None:
-        """Return the outpoints that a transaction spends, also when it left lately.
+        """Return the outpoints that a transaction in the mempool spends; None when we do not know them.
 
-        None when we do not know them.
+        They are also known for a transaction that left in the last half minute.
         """
         record = self._record(txid)
         if len(record) == _head.size:
@@ -138,9 +137,9 @@ class MempoolContents:
         return frozenset(record[at : at + OUTPOINT_BYTES] for at in range(_head.size, end, OUTPOINT_BYTES))
 
     def value_sat(self, txid: bytes, index: int) -> int | None:
-        """Return the value of one output of a transaction, also when it left lately.
+        """Return the value in satoshi of one output of a mempool transaction; None when we do not know it.
 
-        None when we do not know it.
+        It is also known for a transaction that left in the last half minute.
         """
         record = self._record(txid)
         at = _head.size + _head.unpack_from(record)[2] + index * VALUE_BYTES
@@ -181,7 +180,7 @@ class MempoolContents:
 
 
 class Event(NamedTuple):
-    """Holds one decoded message of the `sequence` topic."""
+    """Holds one decoded message of the `sequence` topic: its letter (A, R, C or D), hash and numbers."""
 
     event: str  # A, R, C or D
     hash: bytes  # txid (A, R) or block hash (C, D), internal byte order
@@ -225,14 +224,14 @@ class WantBlock(NamedTuple):
 
 
 class InStep(NamedTuple):
-    """Says that our copy of the mempool equals the node's from this mempool sequence number on."""
+    """Says that our copy of the mempool equals the node's from a mempool sequence number on."""
 
     mempool_sequence: int
     at_us: int  # wall clock
 
 
 class OutOfStep(NamedTuple):
-    """Says that our copy may differ from the node's mempool from here on; a WantSnapshot follows."""
+    """Says that our copy may differ from the node's mempool from now on; a WantSnapshot follows."""
 
     reason: str  # a value of schema.END_REASONS
     detail: str
@@ -270,7 +269,10 @@ def parse_event(body: bytes, sequence: int, received_us: int) -> Event:
 
 
 class MempoolSync:
-    """Keeps our copy of the txids in one node's mempool, and whether it is in step with (equal to) it."""
+    """Keeps our copy of the txids in one node's mempool, and whether it is in step with (equals) the node's.
+
+    Its methods return in order what happened (events, entries, exits) and what to ask the node for.
+    """
 
     def __init__(self) -> None:
         self.txids: set[bytes] = set()
@@ -301,7 +303,10 @@ class MempoolSync:
         return [self._want_snapshot()]
 
     def event(self, event: Event, now_us: int) -> list[Output]:
-        """Take the next event of the topic; return what can be said by now, in order."""
+        """Take the next event of the `sequence` topic; return what can be reported by now, in order.
+
+        An event is held back while it waits for a snapshot or for the txids of a block.
+        """
         if event.mempool_sequence is not None:
             self._last_seen = event.mempool_sequence
         self._now_us = self._heard_us = now_us
@@ -309,16 +314,19 @@ class MempoolSync:
         return self._advance()
 
     def snapshot(self, request: int, snapshot: MempoolSnapshot) -> list[Output]:
-        """Take the answer to the WantSnapshot with number `request`.
+        """Take the answer to the WantSnapshot with number `request`; return what can be reported by now.
 
-        It is ignored when messages were lost since the request, because a newer request is open then.
+        The answer is ignored when messages were lost since the request, because a newer request is open then.
         """
         if request == self._request and not self.in_step:
             self._snapshot = snapshot
         return self._advance()
 
     def block(self, block_hash: bytes, txids: Collection[bytes]) -> list[Output]:
-        """Take the txids of a block, the answer to WantBlock; they may include the coinbase or not."""
+        """Take the txids of a block, the answer to WantBlock; return what can be reported by now.
+
+        The txids may include the coinbase or not.
+        """
         if block_hash in self._blocks_wanted:
             self._blocks[block_hash] = txids
         return self._advance()
@@ -340,7 +348,8 @@ class MempoolSync:
     def tick(self, now_us: int) -> list[Output]:
         """Apply a snapshot that waited long enough, or notice numbers that no block explained in time.
 
-        Missing numbers mean that messages were lost; a new snapshot is then requested.
+        Missing numbers mean that messages were lost; a new snapshot is then requested. Returns what can be
+        reported by now.
         """
         self._now_us = now_us
         if self._snapshot is not None:
@@ -445,7 +454,7 @@ class MempoolSync:
         self._snapshot = None
 
     def _apply_checked(self, event: Event, out: list[Output]) -> None:
-        """Apply an event while in step.
+        """Apply an event while our copy equals the node's mempool; append what happened to `out`.
 
         When its number is not the expected one, ask for a new snapshot instead.
         """
@@ -474,7 +483,7 @@ class MempoolSync:
             self._reorganising = True
 
     def _check_number(self, letter: str, number: int) -> str:
-        """Return what is wrong with the number of an A or R, or "".
+        """Return what is wrong with the mempool sequence number of an A or R, or "" if nothing is.
 
         Skipped numbers are added to those that the next blocks must explain.
         """
@@ -490,7 +499,7 @@ class MempoolSync:
         return ""
 
     def _apply(self, event: Event, out: list[Output]) -> int:
-        """Change our copy as an event says; return how many transactions a connected block took out of it."""
+        """Change our copy as an event says; return how many transactions a connected block took out."""
         out.append(event)
         if event.event == "A":
             if event.hash not in self.txids:
@@ -514,8 +523,8 @@ class MempoolSync:
     def _apply_late(self, event: Event, out: list[Output]) -> None:
         """Report an event that the last snapshot already contains, without changing our copy.
 
-        A reader of the events believes this event until a later one says otherwise. So we note how that
-        reader's mempool differs from our copy.
+        A reader of the events believes this event until a later one says otherwise. So the difference between
+        that reader's mempool and our copy is kept.
         """
         out.append(event)
         if event.event == "A":

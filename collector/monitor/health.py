@@ -37,7 +37,7 @@ class Health:
         self._clock = clock
 
     def stalled(self) -> list[str]:
-        """Return a sentence for each node whose thread has not finished a turn for STALLED_S seconds.
+        """Return a sentence for each node whose thread has hung for STALLED_S seconds or more.
 
         A thread that has not started yet is left out. So is one that waits for disk space: it continues by
         itself.
@@ -63,7 +63,7 @@ class Health:
         return {node: _as_json(state) for node, state in self._metrics.states().items()}
 
     def _lags(self, state: NodeState | None) -> list[str]:
-        """Return the reasons why one node's rows are not complete up to now; empty when they are.
+        """Return the reasons why one node is not recorded completely up to now; empty when it is.
 
         `state` is None before the first turn of the node's thread.
         """

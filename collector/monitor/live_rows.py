@@ -40,7 +40,10 @@ class LiveRow(NamedTuple):
 
 
 class LiveRows:
-    """Holds the newest rows of some tables; several threads may use it at once."""
+    """Holds the newest committed rows of some tables, for live readers.
+
+    Several threads may use it at once.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +51,10 @@ class LiveRows:
         self._last_id = time.time_ns() // 1000  # above every id of an earlier process
 
     def take(self, table: str, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> None:
-        """Keep rows that are in the journal, but none of other tables and no end without a loss."""
+        """Keep rows that are in the journal now.
+
+        Rows of other tables, and coverage rows that end without a loss, are not kept.
+        """
         if table not in COLUMNS:
             return
         for row in rows.to_pylist() if isinstance(rows, pa.RecordBatch) else rows:
@@ -60,7 +66,7 @@ class LiveRows:
                 self._rows.append(LiveRow(self._last_id, table, content))
 
     def since(self, last_id: int | None) -> tuple[list[LiveRow], bool]:
-        """Return the rows after an id, or all that are kept for None, and whether some between are gone."""
+        """Return the rows kept after an id (all for None), and whether some rows in between are gone."""
         with self._lock:
             kept = [row for row in self._rows if last_id is None or row.row_id > last_id]
             first_id = self._rows[0].row_id if self._rows else self._last_id + 1
@@ -68,7 +74,7 @@ class LiveRows:
 
 
 def _json(name: str, value: Any) -> Any:
-    """Return a value of a row as JSON has it: hashes in display order, scripts in hex, times in UTC."""
+    """Return a value of a row as JSON has it: hashes in display order, scripts in hex, times as text."""
     if isinstance(value, bytes):
         return hash_hex(value) if name.endswith("_hash") else value.hex()
     if isinstance(value, int) and name.endswith("_at"):

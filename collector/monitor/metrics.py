@@ -35,7 +35,11 @@ LOSSES: Final = tuple(each for each in END_REASONS if each not in ("sealed", "sh
 
 
 class NodeState(NamedTuple):
-    """Describes how one node's session stands at the end of a turn."""
+    """Describes how one node's recording stands at the end of a turn of its thread.
+
+    `in_step` says that our mempool equals the node's, `away` that the node does not answer; n_ are counts, _s
+    seconds.
+    """
 
     in_step: bool
     away: bool  # its RPC does not answer
@@ -49,7 +53,7 @@ class NodeState(NamedTuple):
 
 
 class Storage(Protocol):
-    """Owns one node's journal and knows whether it can be written."""
+    """Is an owner of one node's journal, which knows whether the journal can be written."""
 
     @property
     def blocked(self) -> str:
@@ -187,7 +191,7 @@ class Metrics:
         self._storage.labels(node).set_function(lambda: float(bool(storage.blocked)))
 
     def blocked(self) -> dict[str, str]:
-        """Return by node why its journal cannot be written; nodes without such a problem are left out."""
+        """Map each node whose journal cannot be written to the reason."""
         reasons = {node: storage.blocked for node, storage in list(self._storages.items())}
         return {node: reason for node, reason in reasons.items() if reason}
 

@@ -77,7 +77,7 @@ class Notifier:
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float:
-    """Return the watchdog period in seconds that systemd asks of this process, or 60 seconds by default."""
+    """Return the watchdog period in seconds that systemd asks of this process, or a default of 60 seconds."""
     is_ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     period_us = environment.get("WATCHDOG_USEC", "") if is_ours else ""
     return int(period_us) / 1e6 if period_us.isdigit() else LONGEST_PAUSE_S * BEATS_PER_PERIOD

@@ -29,7 +29,7 @@ def refuse(what: str, value: object, expected: str) -> NoReturn:
 
 
 def read_hash(what: str, value: object) -> bytes:
-    """Return the 64 hex digits in `value` as a hash in internal byte order; NodeError if it has none."""
+    """Return the 64 hex digits in `value` as a hash in internal byte order; NodeError for anything else."""
     if isinstance(value, str):
         try:
             return hash_bytes(value)
@@ -102,11 +102,11 @@ class Fields:
             ) from None
 
     def hash(self, name: str) -> bytes:
-        """Return the field `name` as a hash in internal byte order."""
+        """Return the field `name` as a hash in internal byte order; NodeError if it is no hash."""
         return read_hash(f"{self._what}: {name}", self.get(name))
 
     def hashes(self, name: str) -> list[bytes]:
-        """Return the field `name`, a list of hashes, each in internal byte order."""
+        """Return the field `name`, a list of hashes, each in internal byte order; NodeError otherwise."""
         return [read_hash(f"{self._what}: {name}", each) for each in self.list(name)]
 
     def list(self, name: str) -> list[Any]:

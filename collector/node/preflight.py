@@ -110,7 +110,7 @@ def refuse_same_node_twice(settings: Settings) -> None:
 
 
 def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool = True) -> NodeFacts:
-    """Check the node and return its facts; with `is_first`, also log warnings about its settings.
+    """Check that a node can be recorded and return its facts; with `is_first`, also warn about its settings.
 
     Raises WrongChain, MissingTopic, NodeUnavailable during the initial download, NodeError for a node that is
     too old, SettingsError for an address that is not an RPC, and the errors of the client.
@@ -121,7 +121,7 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
 
 
 def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool) -> NodeFacts:
-    """Call every method that a check needs and return the facts.
+    """Ask the node all that `examine` needs and return its facts.
 
     Raises KeyError or TypeError for an answer that no node gives; `examine` turns these into a NodeError.
     """
@@ -170,7 +170,10 @@ def _count(value: Any) -> int:
 
 
 def _encodable(text: str) -> str:
-    """Replace what UTF-8 cannot encode by escape sequences, because JSON can name half of a character."""
+    """Return a text in which what UTF-8 cannot encode is an escape sequence.
+
+    JSON can name half characters.
+    """
     return text.encode(errors="backslashreplace").decode()
 
 

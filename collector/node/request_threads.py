@@ -70,7 +70,7 @@ class RequestThread:
         then: Callable[[T], None],
         stopped: Callable[[NodeError], None],
     ) -> None:
-        """Queue a request that every supported node can answer, and repeat it after every other answer.
+        """Queue a request that every supported node can answer, and repeat it after every error.
 
         Once it is answered, the asking thread calls `then` with the answer. When a stop comes first, it calls
         `stopped` with the last error.
@@ -110,7 +110,7 @@ class RequestThread:
         self._thread.join(timeout_s)
 
     def _deliver(self, take: Callable[[Any], None], answer: Any) -> None:
-        """Lower `n_open` and pass `answer` to `take`; runs in the thread that asked."""
+        """Lower the number of open requests and pass `answer` to `take`; runs in the thread that asked."""
         self.n_open -= 1
         take(answer)
 
@@ -144,7 +144,7 @@ class RequestThread:
         self.away = True
 
     def _run(self) -> None:
-        """Take requests from the queue and answer them, one after the other, until `end` is called."""
+        """Carry out the queued requests, one after the other, until `end` is called."""
         while (finish := self._requests.get()) is not None:
             self._finished.put(finish())
         self._client.close()

@@ -65,11 +65,11 @@ Call = tuple[Any, ...]  # (method, *params)
 
 
 class RequestStopped(Exception):  # noqa: N818 - a decision of ours, not a mistake
-    """The stop event was set while a request was open."""
+    """Means that a stop was requested while a request to the node was open."""
 
 
 class TooLarge(Exception):  # noqa: N818 - see above
-    """The answer has more bytes than its request allows."""
+    """Means that an answer of the node has more bytes than its request allows."""
 
 
 class Response(NamedTuple):
@@ -325,7 +325,10 @@ class RpcClient:
             del self._local.connection
 
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
-        """Repeat `attempt` while the node is unavailable, for up to `patience_s`; log the wait once."""
+        """Return the result of `attempt`, repeated while the node is unavailable, for up to `patience_s`.
+
+        The wait is logged once.
+        """
         if self.patience_s <= 0:
             return attempt()
         n_failed = 0
@@ -352,7 +355,10 @@ class RpcClient:
         return _result(method, self._parsed(response, without))
 
     def _batch(self, calls: Sequence[Call]) -> list[Any]:
-        """Make several calls in one HTTP request, once; return results and RpcErrors in their order."""
+        """Make several calls in one HTTP request, without a repetition.
+
+        Return results and RpcErrors in order.
+        """
         body = [{"id": number, "method": call[0], "params": call[1:]} for number, call in enumerate(calls)]
         answers = self._parsed(self._post(body))
         if not isinstance(answers, list):
@@ -400,7 +406,10 @@ class RpcClient:
         return response
 
     def _send(self, body: Any, methods: Sequence[str]) -> Response:
-        """Send a request over this thread's connection; turn failures of the network into our errors."""
+        """Send a request over this thread's connection and return the answer.
+
+        Network failures raise NodeError.
+        """
         limit = min(LARGEST_ANSWER, sum(LARGEST_ANSWERS.get(method, USUAL_ANSWER) for method in methods))
         self._local.method = methods[0]
         connection, headers = self._connection()
@@ -470,7 +479,7 @@ class RpcClient:
         return user, password
 
     def _parsed(self, response: Response, without: Collection[str] = ()) -> Any:
-        """Return the JSON of an answer without the fields named in `without`; NodeError if it is none."""
+        """Return the JSON of an answer without the fields named in `without`; NodeError if it is not JSON."""
 
         def kept(found: dict[str, Any]) -> dict[str, Any]:
             return {name: value for name, value in found.items() if name not in without}

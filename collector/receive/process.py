@@ -71,7 +71,10 @@ class Setup(NamedTuple):
 
 
 class Receiver:
-    """Receives what one node publishes, by one subscribed socket, and puts it into the ring."""
+    """Receives what one node publishes over ZMQ by one socket, and puts it into the ring.
+
+    The ring is the buffer file from which the collector reads.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self._endpoints = setup.endpoints
@@ -101,10 +104,7 @@ class Receiver:
         )
 
     def connect(self) -> set[str]:
-        """Subscribe, and wait until every endpoint has completed the ZMQ handshake.
-
-        Return those that did not.
-        """
+        """Subscribe, wait until every endpoint has completed the ZMQ handshake; return those that did not."""
         # No limit here: the ring is the limit, and an overflow of the ring is noted.
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
@@ -156,11 +156,14 @@ class Receiver:
         self._drain()
 
     def fail(self, error: BaseException) -> None:
-        """Put a notice into the ring that names the error which ends this process."""
+        """Put a notice into the ring (the buffer file) that names the error which ends this process."""
         self._note(Notice("failed", None, time.time_ns(), f"{type(error).__name__}: {error}"))
 
     def _receive(self) -> int:
-        """Receive messages for `POLL_S` seconds, or until none has come for so long; return how many came."""
+        """Receive messages until POLL_S seconds are over, or none has come for so long.
+
+        Return how many came.
+        """
         receive, now_ns, take, wake = self._socket.recv, time.time_ns, self._take, self._wake
         now_s = time.monotonic
         taken = 0
@@ -185,7 +188,7 @@ class Receiver:
                 os.write(_OUTPUT, b"\n")
 
     def _drain(self) -> None:
-        """Receive the messages that have reached this machine already, and note how many were dropped."""
+        """Receive the messages that have already reached this machine; put notices of drops into the ring."""
         deadline = time.monotonic() + DRAIN_S
         self._socket.set(zmq.RCVTIMEO, 0)
         while self._receive() and time.monotonic() < deadline:
@@ -194,7 +197,7 @@ class Receiver:
             self._note_dropped(topic, time.time_ns())
 
     def _execute(self, *, ring: str | None = None, reconnect: Sequence[str] = ()) -> None:
-        """Execute a command of the collector: use this ring file, or renew these topics' connections."""
+        """Execute a command of the collector: use this ring (buffer file), or reconnect these topics."""
         if ring is not None:
             self._begin_ring(Path(ring))
         for endpoint in {self._endpoints[topic] for topic in reconnect}:
@@ -212,7 +215,10 @@ class Receiver:
         self._connect(endpoint)
 
     def _follow_connection(self, event: int, endpoint: str) -> None:
-        """Note that a connection was lost or is back, and watch for one that libzmq abandons."""
+        """Put a notice into the ring when a connection was lost or is back.
+
+        Watch for one that libzmq abandons.
+        """
         now_s = time.monotonic()
         if event == zmq.EVENT_DISCONNECTED:
             self._abandoned_at_s[endpoint] = now_s + ABANDON_S
@@ -225,7 +231,7 @@ class Receiver:
         self._wake()
 
     def _renew_abandoned(self) -> None:
-        """Note why libzmq abandoned a connection, and open it again when the pause after that is over."""
+        """Reopen, after a pause, each connection that libzmq abandoned; put a notice of it into the ring."""
         now_s = time.monotonic()
         for endpoint in [each for each, at_s in self._abandoned_at_s.items() if at_s <= now_s]:
             del self._abandoned_at_s[endpoint]
@@ -235,7 +241,10 @@ class Receiver:
             self._open_again(endpoint)
 
     def _renew_later(self, endpoint: str, detail: str) -> None:
-        """Note why a connection has ended, and choose when to open it again: the pauses grow."""
+        """Put a notice into the ring on why a connection ended, and choose when to open it again.
+
+        The pauses grow.
+        """
         now_s = time.monotonic()
         self._note_connection("reconnect", endpoint, detail)
         if now_s - self._connected_at_s.get(endpoint, now_s) > RENEW_S[1]:
@@ -259,7 +268,7 @@ class Receiver:
             self._renew_later(endpoint, detail)
 
     def _begin_ring(self, path: Path) -> None:
-        """Open the ring at `path`, and put into it what was received before."""
+        """Open the ring (buffer file) at `path`, and put into it what was received before."""
         self._ring = Ring.open(path)
         waiting, self._before_ring = self._before_ring, []
         for item in waiting:
@@ -319,7 +328,10 @@ class Receiver:
         return not self._is_full
 
     def _keep(self, frames: list[bytes], received_ns: int) -> None:
-        """Keep a message in memory until there is a ring; beyond the limit, drop it and note an overflow."""
+        """Keep a message in memory until there is a ring.
+
+        Beyond the limit, drop it and keep an overflow notice.
+        """
         n_kept = len(self._before_ring)
         n_bytes = self._n_before_ring_bytes + sum(map(len, frames))
         if n_kept < self._queue_limit and n_bytes <= CAPACITY_BYTES:
@@ -331,7 +343,7 @@ class Receiver:
             self._before_ring += [Notice("overflow", topic, received_ns, detail) for topic in self._endpoints]
 
     def _note(self, notice: Notice) -> None:
-        """Put a notice into the ring, after the notices that still wait for room."""
+        """Put a notice (a fact such as a gap) into the ring, after the notices that still wait for room."""
         if self._ring is None:
             self._before_ring.append(notice)
             return
@@ -355,7 +367,7 @@ class Receiver:
 
 
 def own_memory_bytes() -> int:
-    """Return how much memory this process uses that it shares with no other; 0 where there is no /proc."""
+    """Return how many bytes of memory this process shares with no other; 0 where there is no /proc."""
     try:
         _, resident, shared, *_ = Path("/proc/self/statm").read_bytes().split()
     except OSError:
@@ -371,7 +383,10 @@ def trim_memory() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the receiver with the settings in `arguments` until the input ends; return the exit status."""
+    """Run the receiver with the settings (JSON) in `arguments` until standard input ends.
+
+    Return exit status.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the collector handles it, and then ends our input
     receiver = Receiver(Setup(**json.loads(arguments[0])))

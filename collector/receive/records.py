@@ -18,7 +18,7 @@ class Message(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """States a fact about the stream itself, such as a gap.
+    """States a fact about the stream of messages itself, such as a gap or a lost connection.
 
     It stands between the messages where it happened.
     """

@@ -59,7 +59,7 @@ Item = Message | Notice
 
 
 class LeftInRing(NamedTuple):
-    """Holds what a run left in its ring, the oldest first."""
+    """Holds what a run left in its ring (buffer file of received messages), the oldest first."""
 
     session: str
     items: list[Item]
@@ -68,13 +68,13 @@ class LeftInRing(NamedTuple):
 
 
 class Ring:
-    """Reads and writes one ring file.
+    """Reads and writes one ring: a memory-mapped file through which one process passes messages to another.
 
-    The process that takes uses `create`, the process that puts uses `open`.
+    The process that takes messages uses `create`, the process that puts them uses `open`.
     """
 
     def __init__(self, path: Path, handle: int) -> None:
-        """Map an open file into memory. Raises ValueError when it is no ring.
+        """Map an open file into memory. Raises ValueError when it is no ring, or is damaged.
 
         The caller then closes the file.
         """
@@ -108,9 +108,9 @@ class Ring:
         topics: Sequence[str],
         capacity_bytes: int = CAPACITY_BYTES,
     ) -> Self:
-        """Create an empty ring file, a smaller one when the disk has less room.
+        """Create an empty ring file and return it; it is smaller when the disk has less room.
 
-        Raises OSError when it has none.
+        Raises OSError when the disk has no room for the smallest ring, ValueError for too many topics.
         """
         text = json.dumps({"node": node, "session": session, "topics": list(topics)}).encode()
         if len(text) > _PAGE_BYTES - _TEXT_AT:
@@ -132,7 +132,10 @@ class Ring:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a ring to put messages into it, and lock it until `close` or the end of the process."""
+        """Open a ring to put messages into it and return it.
+
+        Lock it until `close` or the end of the process.
+        """
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_EX)
         ring = cls(path, handle)
@@ -150,12 +153,12 @@ class Ring:
     # --- the side that puts
 
     def put(self, topic: str, sequence: int, received_ns: int, body: bytes) -> bool:
-        """Put a message into the ring; return False when there is no room for it."""
+        """Put a message into the ring; return whether there was room for it."""
         kind = _MESSAGE, self._number_of[topic]
         return self._put(kind, sequence, received_ns, body)
 
     def put_notice(self, notice: Notice) -> bool:
-        """Put a notice into the ring, for which some room is reserved; return False when that is used up too.
+        """Put a notice into the ring, for which some room is reserved; return whether there was room.
 
         When only the body of the notice has no room, the notice is put without it.
         """
@@ -164,7 +167,7 @@ class Ring:
         return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
 
     def clear_wait_flag(self) -> bool:
-        """Clear the flag by which the taking process says that it waits; return whether the flag was set."""
+        """Clear the flag by which the reading process says that it waits; return whether the flag was set."""
         if self._words[_READER_WAITS]:
             self._words[_READER_WAITS] = 0
             return True
@@ -172,12 +175,12 @@ class Ring:
 
     @property
     def n_released(self) -> int:
-        """Return how many records were put and released."""
+        """Return how many messages and notices were put into the ring and released since its creation."""
         return self._words[_RELEASED]
 
     @property
     def n_waiting(self) -> int:
-        """Return how many records were put and not yet released."""
+        """Return how many messages and notices were put into the ring and not yet released."""
         return self._words[_PUT] - self._words[_RELEASED]
 
     def has_room(self, body_bytes: int) -> bool:
@@ -212,7 +215,7 @@ class Ring:
         return True
 
     def _complete(self) -> None:
-        """Count the last record if a kill came after it was written and before `head` pointed to its end."""
+        """Count the last record if a kill came after it was written and before the ring's head moved on."""
         words = self._words
         read = None if words[_HEAD] % 8 else self._read(words[_HEAD])
         if read is not None and read[0] == words[_PUT]:
@@ -265,10 +268,10 @@ class Ring:
             yield from items
 
     def set_wait_flag(self) -> bool:
-        """Set the flag by which the taking process says that it waits.
+        """Set the flag by which the reading process says that it waits.
 
-        Return False when there is something to take. Each process may write its word before it sees the
-        other's, and then no wake comes. So the caller waits with a time limit.
+        Return whether there is nothing to take. Each process may write its word before it sees the other's,
+        and then no wake comes. So the caller waits with a time limit.
         """
         self._words[_READER_WAITS] = 1
         return self._words[_HEAD] == self._at
@@ -312,10 +315,10 @@ class Ring:
 
     @classmethod
     def resume(cls, path: Path, *, timeout_s: float = 10.0) -> Self | None:
-        """Open the undamaged ring that an ended process left, to `take` from it.
+        """Open and return the undamaged ring that an ended process left, to `take` from it; None if damaged.
 
-        Return None when it is damaged. `read_left` can read a damaged one. Raises TimeoutError when the
-        process that puts does not end in time.
+        `read_left` can read a damaged one. Raises TimeoutError when the process that puts does not end in
+        time.
         """
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         _await_end(handle, path, timeout_s)
@@ -332,7 +335,7 @@ class Ring:
         return ring
 
     def _read_records(self) -> Iterator[Item | int]:
-        """Yield every whole record that is not released.
+        """Yield every whole record (message or notice) that is not released.
 
         For damage, yield the number of bytes that it covers.
         """
@@ -356,7 +359,7 @@ class Ring:
             yield _PAGE_BYTES  # the page itself is damaged
 
     def _read(self, position: int) -> tuple[int, int, Item] | None:
-        """Return the number, the end and the item of the record at a position; None when none is there."""
+        """Return number, end and content of the record at a position in the ring; None when none is there."""
         capacity = self._capacity
         at = position % capacity
         length, checksum = _start.unpack_from(self._map, _PAGE_BYTES + at)
@@ -385,12 +388,12 @@ class Ring:
 
 
 def _padded(size: int) -> int:
-    """Round a size up to a multiple of 8."""
+    """Return a size rounded up to a multiple of 8."""
     return size + 7 & ~7
 
 
 def _allocate(handle: int, wanted_bytes: int) -> int:
-    """Allocate the file's disk space, or half of it as often as needed; return the bytes for records.
+    """Allocate disk space for a ring file, halved as often as needed; return the bytes for records.
 
     Raises OSError when the disk has no room even for the smallest ring.
     """
@@ -408,7 +411,7 @@ def _allocate(handle: int, wanted_bytes: int) -> int:
 
 
 def _await_end(handle: int, path: Path, timeout_s: float) -> None:
-    """Wait until no process puts into the ring any more.
+    """Wait until no process holds the ring's lock, that is, none puts messages into it any more.
 
     After `timeout_s`, close the file and raise TimeoutError.
     """

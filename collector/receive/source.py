@@ -38,10 +38,11 @@ __all__ = ["MessageSource", "Notice"]
 
 
 class MessageSource:
-    """Puts one node's messages, and notices about the stream, into the queue `inbox`.
+    """Starts the receiver process of one node, and puts its messages and notices into the queue `inbox`.
 
     `endpoints` maps topic to address, e.g. {"sequence": "tcp://127.0.0.1:28332"}. Others may put into `inbox`
-    too. Up to `queue_limit` records wait in the ring; messages beyond that are dropped, and a notice says so.
+    too. Up to `queue_limit` records wait in the ring (buffer file); messages beyond that are dropped, and a
+    notice says so.
     """
 
     def __init__(
@@ -166,10 +167,7 @@ class MessageSource:
             pipe.flush()
 
     def _first_line(self, timeout_s: float) -> str:
-        """Return the first line that the receiver writes.
-
-        An empty text when it ends or writes none in time.
-        """
+        """Return the first line that the receiver writes; empty when it ends or writes none in time."""
         pipe = self._running.stdout
         assert pipe is not None  # noqa: S101 - Popen made it, by PIPE
         said = b""
@@ -227,7 +225,7 @@ class MessageSource:
         return True
 
     def _must_wait(self, ring: Ring) -> bool:
-        """Return whether a pause, a throttle or a full inbox keeps the next items in the ring for now."""
+        """Return whether the next items must stay in the ring for now: a pause, throttle or full inbox."""
         if self.is_paused:
             return True
         has_room = 2 * ring.n_waiting < self._queue_limit and not ring.is_half_full

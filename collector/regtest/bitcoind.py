@@ -29,7 +29,7 @@ BITCOIND_VARIABLE = "BITCOIND"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bitcoind:
-    """Names a bitcoind program that has answered `--version`."""
+    """Names a bitcoind program that has answered `--version`, with its version and how it was found."""
 
     path: Path
     version: str  # first line of `bitcoind --version`
@@ -62,7 +62,7 @@ def find_bitcoind(
 
 
 def probe(path: Path, source: str) -> Bitcoind:
-    """Ask the program at `path` for its version; raise RegtestError if it is not bitcoind."""
+    """Return the program at `path` with its version; raise RegtestError if it is not bitcoind."""
     path = path.absolute()
     if not path.is_file():
         raise RegtestError(f"{source}: there is no file {path}")

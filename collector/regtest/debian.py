@@ -47,7 +47,7 @@ exec "$libraries/{loader}" --library-path "$libraries" "$root/usr/bin/bitcoind" 
 
 
 def install_debian_package(folder: Path, machine: str) -> None:
-    """Unpack the package and its libraries in `folder`, with a launcher in `folder/bin`.
+    """Unpack the package `bitcoin-knots` and its libraries in `folder`, with a launcher in `folder/bin`.
 
     Raises RegtestError where apt, a Debian mirror or the package is missing.
     """
@@ -94,7 +94,7 @@ def debian_mirror(apt: Path, *, sources: Path = Path("/etc/apt")) -> str:
 
 
 def _libraries(settings: Sequence[str], folder: Path) -> list[str]:
-    """Return the names of all shared libraries that the package needs, directly or indirectly."""
+    """Return the names of all shared libraries that `bitcoin-knots` needs, directly or indirectly."""
     edges = ["--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces"]
     depends = ["apt-cache", *settings, "depends", *edges, "--no-enhances"]
     direct = re.findall(r"Depends: (z?lib\S+)", _run([*depends, PACKAGE], folder))

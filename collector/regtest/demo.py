@@ -51,11 +51,11 @@ def run_demo(
     progress: Progress | None = None,
     inspect: Inspect | None = None,
 ) -> Truth:
-    """Play `scenario` on two new nodes while a collector records them; write everything below `out`.
+    """Play `scenario` on two new nodes while a collector records them; return what really happened.
 
-    Pools mine on the first node, and the second is connected to it. When the collector has ended, `inspect`
-    is called with the first node, which still runs. Raises RegtestError if `out` holds anything but an
-    earlier demo, if the collector fails, or if it refuses a file.
+    Everything is written below `out`. Pools mine on the first node, and the second is connected to it. When
+    the collector has ended, `inspect` is called with the first node, which still runs. Raises RegtestError if
+    `out` holds anything but an earlier demo, if the collector fails, or if it refuses a file.
     """
     _remove_earlier_demo(out)
     _write(out / MARKER, json.dumps({"scenario": scenario.name, "node": bitcoind.version}) + "\n")
@@ -135,7 +135,10 @@ class _Collector:
 
 
 def _import_third_parties(scenario: Scenario, out: Path) -> None:
-    """Import the files of the third parties; raise RegtestError if a file is refused."""
+    """Import the scenario's files of prices and pool labels into the dataset.
+
+    RegtestError if one is refused.
+    """
     for kind, party in (("prices", scenario.prices), ("labels", scenario.labels)):
         if party is None:
             continue

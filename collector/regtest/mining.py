@@ -62,7 +62,7 @@ class MinedBlock:
 
 
 def take_template(rpc: RpcClient) -> MiningTemplate:
-    """Return the node's template of the next block (getblocktemplate)."""
+    """Return what the next block must contain, from the node's getblocktemplate."""
     answer: dict[str, Any] = rpc.call("getblocktemplate", {"rules": ["segwit"]})
     return MiningTemplate(
         height=answer["height"],
@@ -85,7 +85,7 @@ def build_block(
     extranonce: int,
     time: int | None = None,
 ) -> MinedBlock:
-    """Build and solve a block of `candidates` in this order; `time` replaces the template's header time."""
+    """Build, solve and return a block of `candidates` in order; `time` (s) replaces the template's."""
     transactions = [each.raw for each in candidates]
     wtxids = [NULL_HASH, *(sha256d(raw) for raw in transactions)]
     commitment = sha256d(_merkle_root(wtxids) + NULL_HASH)
@@ -127,7 +127,10 @@ def build_block(
 
 
 def coinbase_script(height: int, tag: bytes, extranonce: int) -> bytes:
-    """Return the coinbase script: height, tag of the pool, and eight bytes that make it unique."""
+    """Return the coinbase script: height, tag of the pool, and eight bytes that make it unique.
+
+    Raises RegtestError for a tag that is too long.
+    """
     script = height_push(height) + tag + extranonce.to_bytes(EXTRANONCE_BYTES, "little")
     if len(script) > MAX_COINBASE_SCRIPT_BYTES:
         raise RegtestError(f"a tag of {len(tag)} bytes is too long; {MAX_TAG_BYTES} fit into a coinbase")
@@ -135,7 +138,7 @@ def coinbase_script(height: int, tag: bytes, extranonce: int) -> bytes:
 
 
 def solve(start: bytes, target: int) -> bytes:
-    """Return the header: the 76 bytes `start` and the first nonce whose hash meets the target.
+    """Return the 80-byte header: the 76 bytes `start` and the first nonce whose hash meets the target.
 
     On regtest every second nonce does, so this is fast.
     """
@@ -147,7 +150,7 @@ def solve(start: bytes, target: int) -> bytes:
 
 
 def submit(rpc: RpcClient, block: MinedBlock) -> None:
-    """Submit the block; raise RegtestError with the reason if the node refuses it."""
+    """Submit the block to the node; raise RegtestError with the reason if the node refuses it."""
     verdict = rpc.call("submitblock", block.raw.hex())
     if verdict is not None:
         raise RegtestError(f"the node refused block {block.hash} at height {block.height}: {verdict}")

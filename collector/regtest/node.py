@@ -278,7 +278,7 @@ class RegtestNode:
 
 
 class _PortTakenError(RegtestError):
-    """The node could not bind a port that was free a moment before."""
+    """Means that the node could not bind a port that was free a moment before."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -291,7 +291,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _start_failure(status: int, messages: Path, datadir: Path) -> RegtestError:
-    """Return a RegtestError with the last lines that bitcoind wrote before it ended."""
+    """Return a RegtestError with the last lines that bitcoind wrote before it ended at its start."""
     said = messages.read_text(errors="replace").strip().splitlines()[-LOG_LINES_IN_ERROR:]
     debug_log = datadir / "regtest" / "debug.log"
     if not said and debug_log.exists():

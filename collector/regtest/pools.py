@@ -20,7 +20,7 @@ FOLLOW_POLL_S: Final = 0.02
 
 
 class UnpublishedBlock:
-    """Holds a block that a pool built from the mempool of one moment and publishes later."""
+    """Holds a block that a pool of a scenario built from the mempool of one moment and publishes later."""
 
     def __init__(
         self,
@@ -40,7 +40,10 @@ class UnpublishedBlock:
             )
 
     def publish(self, before: BlockTruth | None) -> BlockTruth:
-        """Submit the block to the node and return its truth; `before` is the block mined last."""
+        """Submit the block to the node and return a record of it.
+
+        `before` is the record of the block before.
+        """
         block, pool = self._block, self._planned.pool
         txids = [candidate.txid for candidate in self._candidates]
         with self._sent.paused():
@@ -69,7 +72,7 @@ class UnpublishedBlock:
 
 
 class Followers:
-    """Controls the nodes connected to the one that pools mine on; they follow and leave each branch."""
+    """Controls the nodes connected to the one that pools mine on, so that they follow each branch."""
 
     def __init__(self, nodes: Iterable[RegtestNode]) -> None:
         self._rpcs = [node.client() for node in nodes]
@@ -93,7 +96,7 @@ class Followers:
 
 
 def branch_duration_s(fork: Fork) -> float:
-    """Return the least number of seconds that `lose_branch` takes for a fork."""
+    """Return the least number of seconds that mining and losing the branch of a fork takes."""
     return (fork.depth + 1) * HOLD_S
 
 
@@ -106,7 +109,7 @@ def lose_branch(
     extranonce: int,
     followers: Followers,
 ) -> list[StaleTruth]:
-    """Mine the blocks of a fork, lowest first, then invalidate them on the node and its followers.
+    """Mine the blocks of a fork, lowest first, then invalidate them on all nodes; return records of them.
 
     Their transactions are in the mempool again afterwards. No transaction is sent in between: a payment that
     is replaced while a losing block holds it would be both mined and replaced.
@@ -155,7 +158,10 @@ def _mine_branch(
 def _assemble(
     scenario: Scenario, rpc: RpcClient, view: MempoolView, pool: Pool, *, is_empty: bool, extranonce: int
 ) -> tuple[list[Candidate], MinedBlock]:
-    """Fill and solve a block of `pool` on the node's tip; call it inside `SentTransactions.paused`."""
+    """Return the transactions and the solved block of `pool` on the node's tip.
+
+    Call it inside `SentTransactions.paused`.
+    """
     template = take_template(rpc)
     limit_wu = scenario.block_weight_of(pool) - RESERVED_WEIGHT_WU
     accepted = without_anchors(view) if "anchor" in pool.refuses else view

@@ -33,14 +33,14 @@ MIN_NODE_VERSION: Final = 280_000  # the first whose policy lets pay-to-anchor o
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedScenario:
-    """Holds the planned blocks and transactions of a scenario whose coins are confirmed."""
+    """Holds the planned blocks and transactions of a scenario; the coins that these spend are confirmed."""
 
     blocks: Sequence[PlannedBlock]
     transactions: Sequence[PlannedTx]
 
 
 def prepare_scenario(scenario: Scenario, node: RegtestNode) -> PreparedScenario:
-    """Mine and split the coins that a scenario needs on `node`, and make all its transactions.
+    """Mine and split the coins that a scenario needs on `node`; return its planned blocks and transactions.
 
     This takes seconds. Afterwards the mempool is empty and the time of the tip's header is a minute ago.
     """

@@ -25,7 +25,10 @@ CHUNK_BYTES: Final = 1 << 20
 
 
 def install_release(folder: Path, machine: str, *, base_url: str = RELEASE_URL) -> None:
-    """Download the release for `machine`, check it and put bitcoind in `folder/bin`."""
+    """Download Bitcoin Core's release for `machine`, check its SHA-256 and put bitcoind in `folder/bin`.
+
+    Raises RegtestError if there is none, or it has another SHA-256.
+    """
     if machine not in RELEASE_SHA256:
         raise RegtestError(f"no digest is pinned for {machine}, only for {', '.join(RELEASE_SHA256)}")
     name = f"bitcoin-{RELEASE_VERSION}-{machine}-linux-gnu.tar.gz"

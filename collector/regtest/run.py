@@ -45,11 +45,12 @@ def run_scenario(
     prepared: PreparedScenario | None = None,
     peers: Sequence[RegtestNode] = (),
 ) -> Truth:
-    """Play the scenario; write `truth.json`, the pools' rules and the third parties' files into `out`.
+    """Play the scenario on a node; return what really happened, and write it to `truth.json` in `out`.
 
-    `progress(done, total)` is called after each block. `prepared` is what `prepare` made for this node;
-    without it, `prepare` is called here. `peers` are nodes connected to this one, which leave a losing branch
-    too. Raises RegtestError when the node refuses anything that was planned.
+    The pools' rules and the third parties' files are written there too. `progress(done, total)` is called
+    after each block. `prepared` is what `prepare_scenario` made for this node; without it, `prepare_scenario`
+    is called here. `peers` are nodes connected to this one, which leave a losing branch too. Raises
+    RegtestError when the node refuses anything that was planned.
     """
     prepared = prepared or prepare_scenario(scenario, node)
     out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ def _sum_up(
     started_at_ns: int,
     n_skipped_replacements: int,
 ) -> Truth:
-    """Write the third parties' files into `out`, and return the whole truth of the scenario."""
+    """Write the third parties' files into `out`, and return all that happened in the scenario as a Truth."""
     ended_at_ns = time.time_ns()
     last_day = datetime.fromtimestamp(ended_at_ns / 1e9, UTC).date()
     prices, labels = publish(scenario, blocks, last_day, out)
@@ -119,7 +120,7 @@ def _sum_up(
 
 
 class _Clock:
-    """Counts the seconds of a scenario from the moment it is made."""
+    """Counts the seconds of a scenario from the moment this clock is made."""
 
     def __init__(self) -> None:
         self._start_s = time.monotonic()
@@ -154,7 +155,7 @@ class _Sender:
 
     @contextmanager
     def sending(self, clock: _Clock) -> Iterator[None]:
-        """Send the other transactions by `clock` during the `with` block.
+        """Send the other transactions, each when it is due by `clock`, during the `with` block.
 
         At the end of the block the error of the thread is raised, if there is one.
         """
@@ -168,7 +169,7 @@ class _Sender:
         self.check()
 
     def check(self) -> None:
-        """Raise the error that ended the thread, if there is one."""
+        """Raise the error that ended the sending thread, if there is one."""
         if self._failure is not None:
             raise self._failure
 
@@ -196,7 +197,7 @@ def _mine_all(
     followers: Followers,
     progress: Progress | None,
 ) -> tuple[list[BlockTruth], list[StaleTruth]]:
-    """Mine every block when it is due, and return the truths of active and of stale blocks.
+    """Mine every block when it is due; return the records of active blocks and those of stale blocks.
 
     Each pool builds its block `template_age_s` earlier. A branch that loses is mined just before the block
     that replaces it is built.

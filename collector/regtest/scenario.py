@@ -30,7 +30,7 @@ Weight = Annotated[int, Field(gt=RESERVED_WEIGHT_WU, le=3_990_000)]
 
 
 class Section(BaseModel):
-    """Base of all sections of the file; refuses an unknown key, and a string in place of a number."""
+    """Is the base of all sections of a scenario file; refuses unknown keys, and text in place of a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -52,7 +52,7 @@ class Interval(Section):
 
 
 class Traffic(Section):
-    """Describes the transactions: their rate, their feerates, and how many arrivals are more than a payment.
+    """Describes a scenario's transactions: their rate, their feerates, and how many are no plain payments.
 
     A feerate is `feerate_minimum` plus a lognormal part, with the median `feerate_median`. The `*_share`
     count arrivals: a replacement or a CPFP package is one arrival of two transactions, a chain of several.
@@ -93,7 +93,7 @@ class EmptyAfterFast(Section):
 
 
 class Pool(Section):
-    """Describes one pool: who it is, how much it mines, and what it does with a template.
+    """Describes one pool of a scenario: who it is, how much it mines, and what it does with a template.
 
     `rules` says which rules are written for the pool; empty means a pool that no rule identifies. `refuses`
     names what it never mines: `anchor` is a transaction with a P2A output.
@@ -244,7 +244,7 @@ class Scenario(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBlock:
-    """Says who finds a block, how long after the one before, and whether it must be empty."""
+    """Says which pool finds a block, how many seconds after the one before, and whether it must be empty."""
 
     pool: Pool
     interval_s: float
@@ -252,7 +252,7 @@ class PlannedBlock:
 
 
 def load_scenario(name_or_path: str | Path) -> Scenario:
-    """Load a scenario by the name of one that comes with the package, or by the path of a file.
+    """Return a scenario, by the name of one that comes with the package, or by the path of a file.
 
     Raises RegtestError that names the file, the key and what is wrong with it.
     """
@@ -284,7 +284,7 @@ def scenario_names() -> list[str]:
 
 
 def plan_blocks(scenario: Scenario) -> list[PlannedBlock]:
-    """Draw the pool, interval and emptiness of every block from the scenario's seed."""
+    """Return the pool, interval and emptiness of every block, drawn from the scenario's seed."""
     draw = random.Random(f"{scenario.seed} blocks")  # noqa: S311 - a scenario wants repeatable chance
     shares = [pool.share for pool in scenario.pools]
     rest_s = scenario.interval.mean_s - scenario.interval.minimum_s

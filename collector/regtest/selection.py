@@ -16,7 +16,7 @@ OUTSIDE_FACTOR: Final = 2  # "outside the top 2X"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Describes a transaction in the mempool as a pool sees it."""
+    """Describes a transaction in the mempool as a pool of a scenario sees it; `txid` is in display order."""
 
     txid: str  # display order
     raw: bytes
@@ -34,9 +34,9 @@ MempoolView = Mapping[str, Candidate]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """Says where the X transactions of a block were in the mempool sorted by feerate.
+    """Counts how many of a block's X transactions were among the best X of the mempool sorted by feerate.
 
-    X does not count the coinbase.
+    It also counts those beyond the best 2X. X does not count the coinbase.
     """
 
     n_tx: int  # X
@@ -46,7 +46,7 @@ class Acceptance:
     n_outside_taken: int
 
     def as_dict(self) -> dict[str, int | float | None]:
-        """Return the counts and two shares by name; a share is None if there is nothing to count."""
+        """Return the counts and two ratios as a dict; a ratio is None if there is nothing to count."""
         n_top = min(self.n_tx, self.n_mempool)
         return {
             **asdict(self),
@@ -56,7 +56,7 @@ class Acceptance:
 
 
 def first_come_order(view: MempoolView) -> Order:
-    """Order transactions by the time they entered the mempool, oldest first.
+    """Return transactions in order of their entry into the mempool, oldest first, as packages of one.
 
     A child may have entered before its parent if a losing block held the parent; `fill` leaves out such a
     child.
@@ -65,7 +65,7 @@ def first_come_order(view: MempoolView) -> Order:
 
 
 def out_of_band_order(view: MempoolView) -> Order:
-    """Order planted transactions first, then the others by feerate.
+    """Return packages of txids: planted transactions first, then the others by feerate.
 
     The planted ones are ordered oldest first, each after its ancestors.
     """
@@ -82,7 +82,7 @@ def out_of_band_order(view: MempoolView) -> Order:
 
 
 def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
-    """Order as an unmodified node does: the package with the highest ancestor feerate is always next.
+    """Return packages of txids in an unmodified node's order: highest ancestor feerate always next.
 
     This is the algorithm of Bitcoin Core's BlockAssembler::addPackageTxs, without its size limit. The node
     itself cannot be asked: it answers getblocktemplate from a cache of up to five seconds when another
@@ -147,19 +147,19 @@ def without_anchors(view: MempoolView) -> MempoolView:
 
 
 def plain_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
-    """Rank txids by their own feerate, best first; equal feerates as `_best_first` says."""
+    """Return txids by their own feerate, best first; equal feerates are ordered as `_best_first` says."""
     return _best_first(view, {txid: _feerate(view, [txid]) for txid in view}, mined)
 
 
 def ancestor_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
-    """Rank txids by their feerate with all ancestors, best first; equal feerates as `_best_first` says."""
+    """Return txids by their feerate with all ancestors, best first; equal ones as `_best_first` says."""
     return _best_first(
         view, {txid: _feerate(view, family) for txid, family in _ancestors(view).items()}, mined
     )
 
 
 def package_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
-    """Rank txids by package feerate, best first; equal feerates as `_best_first` says.
+    """Return txids by package feerate, best first; equal feerates are ordered as `_best_first` says.
 
     The mining score of a transaction is the lower of its own feerate and of the feerate of it with all its
     ancestors; its package feerate is the highest score among it and its descendants in the mempool.
@@ -173,7 +173,7 @@ def package_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]
 
 
 def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
-    """Count how many of `mined` are among the best X of `ranking`, and how many beyond the best 2X.
+    """Count how many of the txids `mined` are among the best X of `ranking`, and how many beyond the best 2X.
 
     X is the number of transactions in `mined`.
     """
@@ -199,7 +199,7 @@ def _best_first(view: MempoolView, feerates: Mapping[str, float], mined: Collect
 
 
 def _ancestors(view: MempoolView) -> dict[str, set[str]]:
-    """Return the set of ancestors in the mempool for each transaction, itself included."""
+    """Map each txid to the set of its ancestors in the mempool, itself included."""
     families: dict[str, set[str]] = {}
 
     def family(txid: str) -> set[str]:
@@ -216,7 +216,7 @@ def _in_topological_order(txids: Iterable[str], ancestors: Mapping[str, set[str]
 
 
 def _tie_break(txid: str) -> bytes:
-    """Return the sort key of equal scores, which the node orders by txid in internal byte order."""
+    """Return the sort key of a txid among equal scores: its bytes in internal order, as in the node."""
     return bytes.fromhex(txid)[::-1]
 
 

@@ -21,7 +21,7 @@ from collector.regtest.traffic import PlannedTx
 
 @dataclass(slots=True, kw_only=True)
 class SentTx:
-    """Describes a transaction that the node accepted, and what became of it."""
+    """Describes a transaction that the node accepted, and whether it was replaced or mined since."""
 
     planned: PlannedTx
     candidate: Candidate
@@ -79,7 +79,7 @@ class SentTransactions:
             yield
 
     def view(self, rpc: RpcClient) -> MempoolView:
-        """Return those transactions of the node's mempool that we sent; call it inside `paused`."""
+        """Map txids to those transactions of the node's mempool that we sent; call it inside `paused`."""
         return {
             txid: self.by_txid[txid].candidate for txid in rpc.call("getrawmempool") if txid in self.by_txid
         }

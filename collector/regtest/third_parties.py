@@ -35,7 +35,7 @@ def publish(
 
 
 def _prices(exchange: Prices, last_day: date, seed: int) -> list[PriceTruth]:
-    """Draw a random walk of daily prices up to `last_day`, rounded to cents."""
+    """Return invented daily prices up to `last_day`: a random walk drawn from the seed, rounded to cents."""
     draw = random.Random(f"{seed} prices")  # noqa: S311 - a scenario wants repeatable chance
     rows = []
     price_usd = exchange.first_usd
@@ -49,7 +49,7 @@ def _prices(exchange: Prices, last_day: date, seed: int) -> list[PriceTruth]:
 def _labels(
     party: Labels, blocks: Iterable[BlockTruth], pools: Sequence[Pool], seed: int
 ) -> list[LabelTruth]:
-    """Label each block with its pool; draw some wrong labels and some missing ones."""
+    """Return each block's pool name as an invented party gives it, with some wrong and some missing."""
     draw = random.Random(f"{seed} labels")  # noqa: S311 - a scenario wants repeatable chance
     names = {pool.slug: pool.name for pool in pools}
     rows = []

@@ -45,7 +45,7 @@ REPLACEMENT_STEP_SAT_VB: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """Describes one arrival: the kind, feerate and due time of each of its transactions."""
+    """Describes one arrival of transactions in a scenario: its kind, and their feerates and due times."""
 
     kind: StoryKind
     n_coins: int
@@ -73,7 +73,7 @@ class PlannedTx:
 
 
 def draw_stories(scenario: Scenario, duration_s: float) -> list[Story]:
-    """Draw all arrivals: `initial` transactions before the start, the others until `duration_s`."""
+    """Return all arrivals of a scenario: `initial` ones before the start, the others until `duration_s`."""
     traffic = scenario.traffic
     draw = random.Random(f"{scenario.seed} stories")  # noqa: S311 - a scenario wants repeatable chance
     shares: dict[StoryKind, float] = {
@@ -129,7 +129,7 @@ def _draw_story(kind: StoryKind, start_s: float, traffic: Traffic, draw: random.
 
 
 def _transactions_of(story: Story, wallet: Wallet, draw: random.Random) -> Iterator[PlannedTx]:
-    """Make the transactions of a story, parents before children."""
+    """Yield the planned transactions of an arrival, parents before children."""
     coins = [wallet.take() for _ in range(story.n_coins)]
     kinds = _kinds(story)
     previous: PlannedTx | None = None
@@ -149,7 +149,7 @@ def _transactions_of(story: Story, wallet: Wallet, draw: random.Random) -> Itera
 
 
 def _kinds(story: Story) -> tuple[TxKind, ...]:
-    """Return the kind of each transaction of a story."""
+    """Return the kind of each transaction of an arrival, such as a CPFP parent and its child."""
     kinds: dict[StoryKind, tuple[TxKind, ...]] = {
         "payment": ("payment",),
         "replacement": ("replaced", "rbf"),
@@ -161,7 +161,7 @@ def _kinds(story: Story) -> tuple[TxKind, ...]:
 
 
 def _outputs(draw: random.Random) -> list[TxOutput]:
-    """Draw the outputs of a transaction; at most one is OP_RETURN, as the node's policy demands."""
+    """Return random outputs for a transaction; at most one is OP_RETURN, as the node's policy demands."""
     (n_payments,) = draw.choices(list(N_PAYMENTS_WEIGHTS), list(N_PAYMENTS_WEIGHTS.values()))
     kinds = draw.choices(PAYMENT_KINDS, PAYMENT_WEIGHTS, k=n_payments)
     outputs = []

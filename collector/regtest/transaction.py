@@ -31,7 +31,7 @@ MAX_ONE_BYTE_PUSH: Final = 75
 
 @dataclass(frozen=True, slots=True)
 class TxInput:
-    """Spends output number `vout` of transaction `txid` (internal byte order)."""
+    """Is an input of a transaction: it spends output number `vout` of `txid` (internal byte order)."""
 
     txid: bytes
     vout: int
@@ -42,7 +42,7 @@ class TxInput:
 
 @dataclass(frozen=True, slots=True)
 class TxOutput:
-    """Pays `value_sat` to `script`."""
+    """Is an output of a transaction: it pays `value_sat` to the output script `script`."""
 
     value_sat: int
     script: bytes
@@ -58,13 +58,13 @@ class RegtestTransaction:
 
     @cached_property
     def stripped(self) -> bytes:
-        """Return the serialisation without witness data, which the txid hashes."""
+        """Return the serialisation without witness data, whose hash is the txid."""
         stripped: bytes = self._core.serialize({"include_witness": False})
         return stripped
 
     @cached_property
     def raw(self) -> bytes:
-        """Return the full serialisation (BIP144), in the old form when no input has a witness."""
+        """Return the full serialisation (BIP144); without a witness it is the same as `stripped`."""
         raw: bytes = self._core.serialize()
         return raw
 
@@ -87,12 +87,12 @@ class RegtestTransaction:
 
     @property
     def weight_wu(self) -> int:
-        """Return the BIP141 weight."""
+        """Return the weight of the transaction in weight units (BIP141)."""
         return 3 * len(self.stripped) + len(self.raw)
 
     @property
     def vsize_vb(self) -> int:
-        """Return the virtual size: weight / 4, rounded up."""
+        """Return the virtual size in vB: weight / 4, rounded up."""
         return -(-self.weight_wu // 4)
 
     @cached_property
@@ -108,13 +108,13 @@ class RegtestTransaction:
 
 
 def compact_size(value: int) -> bytes:
-    """Encode a count as Bitcoin's CompactSize, in 1, 3, 5 or 9 bytes."""
+    """Return a count as the bytes of Bitcoin's CompactSize: 1, 3, 5 or 9 bytes."""
     encoded: bytes = VarIntSerializer.serialize(value)
     return encoded
 
 
 def push(data: bytes) -> bytes:
-    """Return the script that pushes `data`, of at most 75 bytes."""
+    """Return the script that pushes `data`; raise ValueError for more than 75 bytes."""
     if len(data) > MAX_ONE_BYTE_PUSH:
         raise ValueError(f"{len(data)} bytes do not fit a one-byte push")
     return bytes(CScript([data]))

@@ -30,7 +30,7 @@ PRINTABLE_ASCII: Final = range(0x20, 0x7F)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTruth:
-    """Describes one mined block.
+    """Records one block that was mined in a scenario.
 
     Its acceptances, by the keys of RANKINGS, compare it with the mempool at two moments.
     """
@@ -57,7 +57,7 @@ class BlockTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleTruth:
-    """Describes one block of a branch that lost to block number `at_block`.
+    """Records one block of a branch that lost to block number `at_block` of a scenario.
 
     It counts for no pool, and its transactions do not count as mined.
     """
@@ -73,7 +73,7 @@ class StaleTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxTruth:
-    """Describes one transaction that the node accepted."""
+    """Records one transaction that the node accepted in a scenario, and what became of it."""
 
     txid: str
     kind: TxKind
@@ -90,7 +90,7 @@ class TxTruth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTruth:
-    """Describes one pool: what it planted and what it mined.
+    """Records one pool of a scenario: how its blocks can be identified, and what it mined.
 
     `label` is the pool that attribution must find.
     """
@@ -126,7 +126,7 @@ class LabelTruth:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """Holds everything that happened in a scenario.
+    """Holds everything that happened in a scenario, to compare measurements with.
 
     `started_at_ns` is when the interval of the first block began.
     """
@@ -145,7 +145,7 @@ class Truth:
     n_skipped_replacements: int  # their original was mined before they were due
 
     def write(self, path: Path) -> None:
-        """Write the truth as JSON, each row of a list on its own line."""
+        """Write everything that happened as JSON to a file, each row of a list on its own line."""
         head = {key: value for key, value in asdict(self).items() if not isinstance(value, list)}
         parts = [f'"{key}": {json.dumps(value)}' for key, value in head.items()]
         for key in ROWS:
@@ -155,7 +155,7 @@ class Truth:
 
     @classmethod
     def read(cls, path: Path) -> "Truth":
-        """Return the truth in a file that `write` made."""
+        """Return what a file that `write` made holds."""
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for key, row_type in ROWS.items():
             content[key] = [row_type(**row) for row in content[key]]
@@ -173,13 +173,13 @@ ROWS: Final[dict[str, Callable[..., object]]] = {
 
 
 def acceptances(view: MempoolView, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
-    """Return the acceptance of the transactions `mined` by each ranking of the mempool `view`."""
+    """Map each ranking to how many of the transactions `mined` are among the best of the mempool `view`."""
     txids = list(mined)
     return {name: acceptance(ranking(view, txids), txids).as_dict() for name, ranking in RANKINGS.items()}
 
 
 def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
-    """Return one TxTruth per sent transaction; an original that was never replaced counts as a payment."""
+    """Return a record of each sent transaction; an original that was never replaced counts as a payment."""
     return [
         TxTruth(
             txid=txid,
@@ -201,7 +201,7 @@ def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
 def pool_truths(
     scenario: Scenario, blocks: Iterable[BlockTruth], sent: Mapping[str, SentTx]
 ) -> list[PoolTruth]:
-    """Return one PoolTruth per pool, with the counts of its blocks."""
+    """Return a record of each pool, with the number of its blocks and of its empty blocks."""
     mined: dict[str, list[BlockTruth]] = {pool.slug: [] for pool in scenario.pools}
     for block in blocks:
         mined[block.pool].append(block)
@@ -228,7 +228,7 @@ def pool_truths(
 
 
 def write_rules(scenario: Scenario, folder: Path) -> None:
-    """Write the rules of the pools and their owners in the format of data/pools.
+    """Write the rules that identify a scenario's pools, and the owners, as files like those in data/pools.
 
     Raises RegtestError if the folder holds rules of other pools, because these would count as well.
     """
@@ -247,7 +247,7 @@ def write_rules(scenario: Scenario, folder: Path) -> None:
 
 
 def _rules_file(scenario: Scenario, pool: Pool) -> str:
-    """Return the TOML of one pool; a tag that is not plain ASCII is written in hex."""
+    """Return the TOML text of the rules of one pool; a tag that is not plain ASCII is written in hex."""
     lines = [f"name = {_toml_string(pool.name)}", f'link = "https://pools.invalid/{pool.slug}"']
     for rule in pool.rules:
         if rule == "payout":
@@ -261,7 +261,7 @@ def _rules_file(scenario: Scenario, pool: Pool) -> str:
 
 
 def _entities_file(scenario: Scenario) -> str:
-    """Return the TOML of all owners, each with its pools."""
+    """Return the TOML text of all owners, each with its pools."""
     lines: list[str] = []
     for owner in scenario.owners:
         members = [f'{{ pool = "{pool}", source = "scenario {scenario.name}" }}' for pool in owner.pools]
@@ -277,5 +277,5 @@ def _entities_file(scenario: Scenario) -> str:
 
 
 def _toml_string(text: str) -> str:
-    """Quote printable text; TOML's basic strings have JSON's escapes for it."""
+    """Return printable text as a quoted TOML string; TOML's basic strings have JSON's escapes for it."""
     return json.dumps(text, ensure_ascii=False)

@@ -38,7 +38,7 @@ class Payment:
 
     @property
     def feerate_sat_vb(self) -> float:
-        """Return the fee per virtual byte, in satoshi."""
+        """Return the feerate in sat/vB."""
         return self.fee_sat / self.transaction.vsize_vb
 
 
@@ -66,7 +66,7 @@ def pay(
     change_kind: str = "p2wsh",
     replaceable: bool = False,
 ) -> Payment:
-    """Make a transaction that spends `coins` on a change output and `outputs`; its fee is rounded up.
+    """Return a transaction that spends `coins` on a change output and `outputs`; its fee is rounded up.
 
     Raises RegtestError if the coins do not cover outputs, fee and a change above dust.
     """
@@ -90,7 +90,10 @@ def pay(
 def fan_out(
     coin: Coin, kinds: Sequence[str], *, value_sat: int, fee_sat: int
 ) -> tuple[RegtestTransaction, list[Coin]]:
-    """Split `coin` into one output of `value_sat` for each of `kinds`, and change."""
+    """Split `coin` into one output of `value_sat` for each of `kinds`, and change.
+
+    It returns the transaction and the coins that it makes. Raises RegtestError if the coin is too small.
+    """
     change_sat = coin.value_sat - fee_sat - value_sat * len(kinds)
     if change_sat < DUST_SAT:
         raise RegtestError(

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class ChainTip(NamedTuple):
-    """Describes one tip in an answer of getchaintips."""
+    """Describes one branch tip in a node's answer to getchaintips."""
 
     block_hash: bytes
     height: int
@@ -35,14 +35,14 @@ class ChainTip(NamedTuple):
 
 
 class TipsAnswer(NamedTuple):
-    """Holds an answer of getchaintips and when it was complete (wall clock)."""
+    """Holds the branch tips in an answer of getchaintips, and when it was complete (wall clock, in us)."""
 
     tips: list[ChainTip]
     taken_us: int
 
 
 def ask_tips(client: RpcClient) -> TipsAnswer:
-    """Ask the node for the tips of all branches that it knows; raise NodeError for an answer of wrong form.
+    """Return the tips of all branches that the node knows; NodeError for an answer of wrong form.
 
     A status that we do not know is given as "unknown".
     """
@@ -63,7 +63,7 @@ def ask_tips(client: RpcClient) -> TipsAnswer:
 
 
 class ChainTips:
-    """Asks one node for the tips that it knows, and makes a row of each tip that is new or has changed."""
+    """Asks one node for the branch tips that it knows; makes a row of each tip that is new or has changed."""
 
     def __init__(
         self, origin: tuple[str, str], interval_s: float, *, requests: NodeRequests, batches: Batches
@@ -78,11 +78,11 @@ class ChainTips:
         self._has_asked = False
 
     def ask_soon(self) -> None:
-        """Make a request due, because the node has connected a block."""
+        """Make a request for the tips due now, because the node has connected a block."""
         self._due_s = time.monotonic()
 
     def ask_on_time(self) -> None:
-        """Ask the node if a request is due and none is open."""
+        """Ask the node for its tips if a request is due and none is open."""
         now_s = time.monotonic()
         if not self._is_open and now_s >= self._due_s:
             self._due_s = now_s + self._interval_s

@@ -71,10 +71,11 @@ def avoid_pandas() -> None:
 
 
 def load_compiled_loops() -> None:
-    """Load the machine code of our numba loops; if it is not on disk, a child process compiles it first.
+    """Load the machine code of our numba loops.
 
-    A compiler that has run in this process would keep 50 MB until the end. numba also tries once to load
-    SciPy's linear algebra, another 50 MB that our loops do not need, so we hide it.
+    If it is not on disk, a child process compiles the loops first. A compiler that has run in this process
+    would keep 50 MB until the end. numba also tries once to load SciPy's linear algebra, another 50 MB that
+    our loops do not need, so we hide it.
     """
     if not all(map(is_compiled, (hash_groups, copy_outpoints, rate_blocks))):
         code = "from collector.codec.rows import warm_up; warm_up()"

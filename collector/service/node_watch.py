@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class PreparedNode(NamedTuple):
-    """Holds a checked node, the name of its next session, and a source connected to its topics."""
+    """Holds a checked node, the name of its next session, and the source of its messages, subscribed."""
 
     name: str
     session: str
@@ -55,7 +55,7 @@ def prepare_node(
     patience_s: float = 0.0,
     stop: threading.Event | None = None,
 ) -> PreparedNode:
-    """Check a node and subscribe to its topics; from then on we miss nothing that it publishes.
+    """Check a node, subscribe to its topics and return both; from then on we miss nothing that it publishes.
 
     While the node does not answer, it is tried again for `patience_s` seconds. Raises WrongChain,
     MissingTopic, NodeUnavailable or NodeRefused, each with advice; NodeUnavailable also when `stop` is set
@@ -95,9 +95,9 @@ def _await_mempool(client: RpcClient, name: str, patience_s: float, stop: thread
 
 
 class NodeWatch:
-    """Follows one node in a thread of its own and owns the node's journal.
+    """Records one node in a thread of its own and owns the node's journal (the log of unsealed rows).
 
-    The constructor opens the journal and seals what it holds. Setting `stop` ends the thread.
+    The constructor opens the journal and writes what it holds to Parquet. Setting `stop` ends the thread.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class NodeWatch:
         self._bodies = WaitingBodies(journal_folder(dataset.root, dataset.chain, node.name))
 
     def start(self, prepared: PreparedNode | None, stored: StoredBlocks) -> None:
-        """Start the thread that follows the node.
+        """Start the thread that records the node.
 
         `prepared` is the checked and subscribed node; with None the thread first waits for the node to
         answer. `stored` is the set of blocks that the dataset holds, read after every journal has been
@@ -146,7 +146,10 @@ class NodeWatch:
         self._journal.close()
 
     def _open_journal(self) -> tuple[Journal, list[Message]]:
-        """Open the node's journal and seal its complete rows; return it and the messages without rows."""
+        """Open the node's journal and write its complete rows to Parquet.
+
+        Returns the journal and the messages without rows.
+        """
         folder = journal_folder(self._dataset.root, self._dataset.chain, self._node.name)
         journal = Journal(folder, fsync_interval_s=self._settings.fsync_interval_s, stop=self._stop)
         try:
@@ -156,7 +159,7 @@ class NodeWatch:
             raise
 
     def _run(self, prepared: PreparedNode | None) -> None:
-        """Follow the node until the service stops; after a failure try again, with pauses that get longer."""
+        """Record the node until the service stops; after a failure try again, with pauses that get longer."""
         pauses = Backoff(RETRY_WAIT_S, LONGEST_WAIT_S)
         while not self._stop.is_set():
             try:
@@ -239,7 +242,10 @@ class NodeWatch:
         )
 
     def _await_node(self) -> PreparedNode | None:
-        """Try the node until it answers, and return it prepared; return None if the service stops first."""
+        """Try the node until it answers, and return it checked and subscribed.
+
+        None if the service stops first.
+        """
         reason = ""
         while not self._stop.is_set():
             self._metrics.away(self._node.name, reason)
@@ -255,7 +261,8 @@ class NodeWatch:
     def _recover(self, prepared: PreparedNode) -> Outcome:
         """Make the rows and coverage of killed sessions, from the messages in the journal and the ring.
 
-        Returns LEFT when the service is stopped before every such session is complete, else COMPLETE.
+        The ring is the buffer file of received messages. Returns LEFT when the service is stopped before
+        every such session is complete, else COMPLETE.
         """
         messages, self._unfinished = self._unfinished, []
         # Each session is sealed before the coverage of the next becomes rows.

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class Subscription(Protocol):
-    """Defines what coverage needs to know of a source of messages."""
+    """Defines what must be known of a source of messages to record its coverage."""
 
     @property
     def topics(self) -> Sequence[str]:
@@ -93,7 +93,7 @@ class Observation:
         self.hold(rows + self._ledger.close("mempool", "killed", NO_CLEAN_STOP))
 
     def take_late(self, items: Iterable[Message | Notice]) -> list[Message]:
-        """Count in coverage what a killed run left in its ring; return the messages, without the notices.
+        """Count in coverage what a killed run left in its ring (buffer file); return the messages of it.
 
         Malformed messages become rows of `rejects`, unless the killed run had already made their rows.
         """
@@ -106,11 +106,14 @@ class Observation:
         return [item for item in items if type(item) is Message]
 
     def ask_on_time(self) -> None:
-        """Let the watchdog ask the node for a new look when one is due."""
+        """Ask the node for its tip, mempool and topics if it is time.
+
+        The watchdog compares them with ours.
+        """
         self._watchdog.ask_on_time()
 
     def seal(self) -> None:
-        """Write coverage rows for the span observed so far, up to the first message with uncommitted rows."""
+        """Write coverage rows for what was observed so far, up to the first message with uncommitted rows."""
         self._give_out(self._ledger.seal(self._batches.first_uncommitted))
 
     def close(self, reason: str, detail: str | None = None) -> None:
@@ -131,10 +134,11 @@ class Observation:
             self._journal.set_state(state + self._origin[1], None)
 
     def take(self, items: list[Any]) -> list[Any]:
-        """Count a turn's messages in coverage, end or start intervals, and return the items for the pipeline.
+        """Count the messages of one turn in coverage, and end or start intervals.
 
-        When the node has restarted, only the items before the restart and all answers to requests are
-        returned. The ledger's state goes to the journal together with the messages that it counts.
+        Return the items to process. When the node has restarted, only the items before the restart and all
+        answers to requests are returned. The ledger's state goes to the journal together with the messages
+        that it counts.
         """
         rows: list[CoverageRow] = []
         self._give_out(self._ledger.release_committed(self._batches.first_uncommitted))
@@ -165,7 +169,10 @@ class Observation:
         return items
 
     def hold(self, rows: Sequence[CoverageRow]) -> None:
-        """Keep rows of ended intervals until all that they cover is committed; journal the ledger's state."""
+        """Keep coverage rows of ended intervals until all that they cover is committed.
+
+        The state of the open intervals is journalled.
+        """
         self._ledger.hold_back(rows)
         self._give_out([])
 
@@ -249,7 +256,10 @@ class Observation:
         self._metrics.wrote({"rejects": 1})
 
     def _close(self, notice: Notice) -> list[CoverageRow]:
-        """End a topic's interval and return its row; return none if the same gap has already ended it."""
+        """End a topic's interval for the break in `notice`; return its row in a list.
+
+        The list is empty if the same gap has already ended the interval.
+        """
         node, _ = self._origin
         assert notice.topic is not None  # noqa: S101 - the callers have checked it
         rows = self._ledger.close(notice.topic, notice.reason, notice.detail, broke_at_us=broke_at_us(notice))
@@ -259,7 +269,7 @@ class Observation:
         return rows
 
     def _give_out(self, rows: Sequence[CoverageRow]) -> None:
-        """Append coverage rows to the journal, and the ledger's state if it has changed.
+        """Append coverage rows to the journal, and the state of the open intervals if it has changed.
 
         They reach the disk with the next flush.
         """

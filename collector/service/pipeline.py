@@ -67,7 +67,10 @@ class MessageName(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """Holds a message or notice of the `sequence` topic until `due_us` (monotonic clock, microseconds)."""
+    """Holds a message or notice of the `sequence` topic until `due_us` (monotonic clock, microseconds).
+
+    Payload that comes a little later than its event is thus known when the event is processed.
+    """
 
     due_us: int
     item: Message | Notice
@@ -152,9 +155,9 @@ class Pipeline:
 
     @property
     def our_state(self) -> OurState:
-        """Return our tip and mempool size for comparison with the node's.
+        """Return our tip and how many transactions our copy of the mempool has, to compare with the node's.
 
-        The size is None while our copy is out of step, or while events are not applied to it yet.
+        The number is None while our copy may differ, or while events are not applied to it yet.
         """
         is_settled = self._sync.in_step and not self.n_undecided
         return OurState(self._blocks.tip_hash, len(self._sync.txids) if is_settled else None)
@@ -171,7 +174,10 @@ class Pipeline:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether fee requests lag so much that new messages should stay in the ring if possible."""
+        """Return whether requests for fees lag so much that new messages should stay in the ring if possible.
+
+        The ring is the buffer file between receiver and collector.
+        """
         return self._fees.is_behind
 
     @property
@@ -195,9 +201,10 @@ class Pipeline:
         self._blocks.want_above(tip_height)
 
     def take(self, items: Sequence[Item], batch: Batch) -> None:
-        """Take messages, notices and answers in their order; `batch` holds the messages, already journalled.
+        """Process messages, notices and answers in their order.
 
-        The messages of `rawtx` are taken first, all decoded together.
+        `batch` holds the messages, already journalled. The messages of `rawtx` are taken first, all decoded
+        together.
         """
         rawtx = [item for item in items if isinstance(item, Message) and item.topic == "rawtx"]
         self._take_transactions(rawtx, batch)
@@ -215,7 +222,7 @@ class Pipeline:
     def set_aside(
         self, messages: Iterable[Message], reasons: Mapping[MessageName, str], batch: Batch
     ) -> list[Message]:
-        """Make rows of `rejects` of the messages that `reasons` names, and return the others."""
+        """Make rows of `rejects` for the messages that `reasons` names, and return the other messages."""
         others = []
         for message in messages:
             reason = reasons.get(MessageName(message.topic, message.sequence))
@@ -226,14 +233,17 @@ class Pipeline:
         return others
 
     def notice(self, notice: Notice) -> None:
-        """Handle a notice about the stream; one about `sequence` waits in line with that topic's events."""
+        """Process a notice (gap, reconnection).
+
+        One about `sequence` waits in line with that topic's events.
+        """
         if notice.topic == "sequence":
             self._held.append(_Held(monotonic_us() + HOLD_US, notice, self._batches.current))
         elif notice.topic == "rawblock":
             self._blocks.fetch_missing()
 
     def take_listed(self, state_name: str, state: bytes) -> None:
-        """Restore the transactions that a killed run's snapshot had listed, from a state of the journal."""
+        """Restore the transactions that a killed run's snapshot had listed, from a state in the journal."""
         self._fees.restore(state_name, state)
 
     def fill_blocks(self) -> None:
@@ -241,7 +251,7 @@ class Pipeline:
         self._blocks.fetch_missing()
 
     def clock_stepped(self, step_us: int) -> None:
-        """Allow the node's start time to seem shifted by `step_us` microseconds, as the wall clock was set.
+        """Tolerate that the node's start seems shifted by `step_us` microseconds, as the wall clock was set.
 
         Without this, the shift would look like a restart of the node.
         """
@@ -286,7 +296,7 @@ class Pipeline:
     # --- events and the copy of the mempool
 
     def _release_held(self, now_us: int, hold_us: int) -> None:
-        """Give the mempool sync the messages and notices of `sequence` that have been held for `hold_us`."""
+        """Pass on, to the copy of the mempool, messages of `sequence` that have been held for `hold_us`."""
         while self._held and self._held[0].due_us <= now_us + HOLD_US - hold_us:
             _, item, batch = self._held.popleft()
             if isinstance(item, Notice):
@@ -295,7 +305,7 @@ class Pipeline:
                 self._event(item, batch, now_us)
 
     def _broken(self, notice: Notice) -> None:
-        """Handle a break of `sequence` or its end: fetch missing blocks and ask for a mempool snapshot.
+        """Process a break of `sequence` or its end: fetch missing blocks and ask for a mempool snapshot.
 
         While the connection is down, snapshots are ignored, because events after them would be lost.
         """
@@ -306,7 +316,7 @@ class Pipeline:
         self._apply(self._sync.lose_step(reason, notice.detail))
 
     def _event(self, message: Message, batch: Batch, now_us: int) -> None:
-        """Decode a message of `sequence` and give the event to the mempool sync.
+        """Decode a message of `sequence` and pass the event to the copy of the mempool.
 
         A message that cannot be decoded becomes a row of `rejects`.
         """
@@ -323,7 +333,7 @@ class Pipeline:
         self.processed = None
 
     def _apply(self, outputs: Iterable[Output]) -> None:
-        """Carry out the outputs of the mempool sync in order: each event comes before its consequences."""
+        """Carry out what the copy of the mempool reports, in order: each event before its consequences."""
         before = self.processed
         for output in outputs:
             match output:
@@ -354,7 +364,7 @@ class Pipeline:
         self.processed = before
 
     def _cover_mempool(self, at_us: int) -> None:
-        """Start a coverage interval of `mempool` if our copy is in step and `sequence` itself is covered."""
+        """Start a coverage interval of `mempool` if our copy equals the node's and `sequence` is covered."""
         if self._is_followed and self._ledger.is_open("sequence"):
             self._ledger.open("mempool", at_us, is_exact=True)
 
@@ -402,7 +412,7 @@ class Pipeline:
             self._events.add_from_snapshot("R", left.txid, left.at_us, "mined" if is_mined else "unknown")
 
     def _is_in_recent_block(self, txid: bytes) -> bool:
-        """Return whether a block that was looked into lately has a transaction."""
+        """Return whether one of the last 12 blocks that the node described has a transaction."""
         return self._recent_blocks.block_with(txid) is not None
 
     def _look_into_block(self, event: Event, batch: Batch) -> None:
@@ -422,7 +432,7 @@ class Pipeline:
                 self._fees.add_from_block(entry, batch, event.hash)
 
     def _on_snapshot(self, request: int, answer: SnapshotAnswer) -> None:
-        """Handle the node's answer with a snapshot; the uptime in it shows whether the node has restarted."""
+        """Take the node's answer with a snapshot; the uptime in it shows whether the node has restarted."""
         if answer.node_began_after_s > self._node_began_before_s:
             self.restarted = "the node began to run after this session did"
         elif not self._is_cut:
@@ -443,7 +453,7 @@ class Pipeline:
     # --- transactions and blocks
 
     def _take_transactions(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Decode messages of `rawtx`, and give each transaction to the mempool entry that still lacks it."""
+        """Decode messages of `rawtx`, and pass each transaction to the mempool entry that still lacks it."""
         now_us = monotonic_us()
         try:
             found = self._recent_txs.decode_new([message.body for message in messages], now_us)
@@ -456,7 +466,7 @@ class Pipeline:
                 self._fees.learn_body(transaction.txid, transaction)
 
     def _decode_alone(self, message: Message, now_us: int) -> Transaction | DecodeError | None:
-        """Decode one message of `rawtx`, as `RecentTransactions.decode_new` decodes many."""
+        """Decode one message of `rawtx`; return the transaction, the error, or None if it came before."""
         self.processed = MessageName(message.topic, message.sequence)
         (found,) = self._recent_txs.decode_new([message.body], now_us)
         self.processed = None
@@ -480,12 +490,12 @@ class Pipeline:
         log.warning("message.rejected", node=self.origin[0], topic=message.topic, reason=reason)
 
     def _block_resolved(self, block_hash: bytes, block: RecentBlock | None, txids: list[bytes]) -> None:
-        """Give a block from the node to the waiting fees and to the mempool sync; None if it was refused."""
+        """Pass a block from the node (None if refused) to rows that wait for fees and to the mempool copy."""
         self._fees.block_resolved(block_hash, block)
         self._offer_block(block_hash, txids)
 
     def _find_block(self, block_hash: bytes) -> None:
-        """Get a block that the mempool sync waits for, from the recent blocks or from the node."""
+        """Get a block that the copy of the mempool waits for, from the recent blocks or from the node."""
         self._sync_wants.add(block_hash)
         if self._blocks.block(block_hash) is None:
             self._blocks.want(block_hash)
@@ -493,7 +503,7 @@ class Pipeline:
             self._offer_block(block_hash, self._blocks.txids_of(block_hash))
 
     def _offer_block(self, block_hash: bytes, txids: list[bytes]) -> None:
-        """Give a block's txids to the mempool sync if it waits for this block."""
+        """Pass a block's txids to the copy of the mempool if it waits for this block."""
         if block_hash in self._sync_wants:
             self._sync_wants.discard(block_hash)
             self._apply(self._sync.block(block_hash, txids))

@@ -41,10 +41,10 @@ class TemplateRows(NamedTuple):
 
 
 def ask_template(client: RpcClient, origin: tuple[str, str], chain: str, trigger: str) -> TemplateRows:
-    """Ask the node for a block template, and make its rows; on signet the request also names the signet rule.
+    """Ask the node for a block template, and return its rows of `templates` and `template_txs`.
 
-    `origin` is (node, session); `trigger` says what caused the request: "tip" or "timer". Raises NodeError
-    for an answer of a wrong form.
+    On signet the request also names the signet rule. `origin` is (node, session); `trigger` says what caused
+    the request: "tip" or "timer". Raises NodeError for an answer of a wrong form.
     """
     rules = ["segwit", "signet"] if chain == "signet" else ["segwit"]
     began_ns = time.monotonic_ns()
@@ -90,9 +90,10 @@ def ask_template(client: RpcClient, origin: tuple[str, str], chain: str, trigger
 
 
 def ask_stats(client: RpcClient, origin: tuple[str, str]) -> MempoolStatsRow:
-    """Ask the node for its time and the size of its mempool; return a row of `mempool_stats` without bins.
+    """Ask the node for its time and the size of its mempool; return a row of `mempool_stats`.
 
-    `origin` is (node, session). Raises NodeError for an answer of a wrong form.
+    The row has no feerate histogram yet. `origin` is (node, session). Raises NodeError for an answer of a
+    wrong form.
     """
     clock_offset_us = client.clock_offset_us()
     info = Fields("getmempoolinfo", client.call("getmempoolinfo"))
@@ -140,7 +141,7 @@ class Polls:
         self._template_error = ""
 
     def tip_changed(self) -> None:
-        """Request a template at the next call of `ask_on_time`, and chain tips after it, though not due."""
+        """Make a request for a template due now, and then one for chain tips."""
         self._is_new_tip = True
         self._tips.ask_soon()
 
@@ -171,7 +172,7 @@ class Polls:
         self._batches.add_independent("template_txs", rows.transactions)
 
     def _no_template(self, error: NodeError) -> None:
-        """Log why the node refuses a template; that is normal while the node syncs or has no peers."""
+        """Log why the node refuses a template; a refusal is normal while the node syncs or has no peers."""
         self._is_template_open = False
         if str(error) != self._template_error:
             log.warning("template.refused", node=self._origin[0], reason=str(error))

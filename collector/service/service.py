@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings, stop: threading.Event) -> int:
-    """Collect from all nodes until `stop` is set; return exit status 0 when everything received is sealed.
+    """Record all nodes until `stop` is set; return exit status 0 when everything received is in Parquet.
 
     Raises CollectorError, with nothing written, when the dataset cannot be used or no node answers. When at
     least one node answers, the service starts and waits for the others. Raises the error of a node that
@@ -113,7 +113,7 @@ def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
 
 
 def _exit_status(watches: list[NodeWatch]) -> int:
-    """Return 0 if no watch failed; else raise the first watch's error and log those of the others."""
+    """Return 0 if the recording of no node failed; else raise the first error and log the others."""
     errors = [watch.error for watch in watches if watch.error is not None]
     for error in errors[1:]:
         log.error("watch.failed", error=f"{type(error).__name__}: {error}")

@@ -54,7 +54,7 @@ log = structlog.get_logger(__name__)
 
 
 class Outcome(Enum):
-    """Says how the work on a session's messages ended."""
+    """Says how the work on a session's messages ended: complete, some left in the journal, or node away."""
 
     COMPLETE = auto()  # every message received has its rows, and all of them are sealed
     LEFT = auto()  # messages stay in the journal and the ring; a later `recover` makes their rows
@@ -62,7 +62,7 @@ class Outcome(Enum):
 
 
 class Limits(NamedTuple):
-    """Bounds what a session holds in memory and in its journal."""
+    """Bounds what a session holds in memory (messages, bytes) and in its journal (bytes)."""
 
     n_messages: int = 40_000  # whose rows may be incomplete; later messages wait in the ring
     message_bytes: int = 32 << 20  # of such messages
@@ -83,7 +83,7 @@ class Unfinished(NamedTuple):
 
 
 class Source(Subscription, Protocol):
-    """Delivers a session's messages to its inbox; outside of tests this is `MessageSource`."""
+    """Delivers a session's messages to the queue `inbox`; outside of tests this is `MessageSource`."""
 
     is_throttled: bool  # the session asks to leave messages in the ring while it has room
     is_paused: bool  # the session takes no message at all
@@ -93,7 +93,7 @@ class Source(Subscription, Protocol):
         """Return whether receiving has ended and nothing more will come into the inbox."""
 
     def start_forwarding(self, ring: Ring) -> None:
-        """Deliver all messages through this ring, beginning with the first one after the subscription."""
+        """Deliver all messages through this ring (buffer file), from the first one after the subscription."""
 
     def end(self) -> None:
         """Stop receiving; the messages already received are still delivered until `is_drained` is true."""
@@ -103,7 +103,7 @@ class Source(Subscription, Protocol):
 
 
 def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]) -> dict[str, Unfinished]:
-    """Sort the messages and states that a journal holds by session, oldest session first.
+    """Map each session to the messages and states that a journal holds of it, the oldest session first.
 
     `messages` are those without rows; `states` are the journal's saved states by name. Session names begin
     with the time at which they started.
@@ -131,7 +131,7 @@ def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]
 
 
 class Session:
-    """Collects from one run of one node until a stop or the node's restart; use it from one thread."""
+    """Records one run of one node until a stop or the node's restart; use it from one thread."""
 
     _source: Source | None
     _tip_hash: bytes | None
@@ -188,10 +188,10 @@ class Session:
         self._carried_bytes = 0  # of the journal that the last seal had to leave in it
 
     def run(self, facts: NodeFacts, source: Source, stop: Flag) -> Outcome:
-        """Collect from `source` until `stop` is set or the node restarts; then seal everything.
+        """Record from `source` until `stop` is set or the node restarts; then write everything to Parquet.
 
         Returns LEFT, without waiting longer, when messages or rows remain that need answers the node does not
-        give.
+        give; else COMPLETE.
         """
         self._source = source
         try:
@@ -214,8 +214,8 @@ class Session:
     def recover(self, unfinished: Unfinished, stop: Flag) -> Outcome:
         """Make the rows of a killed session: first of its messages in the journal, then of those in its ring.
 
-        Returns LEFT when `stop` is set meanwhile; what has no rows yet then stays in the journal and the
-        ring.
+        Returns LEFT when `stop` is set meanwhile, else COMPLETE; what has no rows then stays in the journal
+        and the ring (the buffer file of received messages).
         """
         with self._naming_the_message():
             return self._recover(unfinished, stop)
@@ -249,7 +249,8 @@ class Session:
     def _naming_the_message(self) -> Iterator[None]:
         """Name in the journal the message that is being processed when an error of ours ends the session.
 
-        The next start makes a row of `rejects` of it instead, so that no message can end a session twice.
+        The next start makes a row of `rejects` of that message instead, so that no message can end a session
+        twice.
         """
         try:
             yield
@@ -266,12 +267,12 @@ class Session:
             raise
 
     def _leave(self, advice: str) -> None:
-        """Stop the requests and log that journal and ring keep messages for a later `recover`."""
+        """Stop the requests and log that journal and ring (buffer file) keep messages for `recover`."""
         self._requests.stop()
         log.warning("session.left", node=self.origin[0], session=self.origin[1], advice=advice)
 
     def _take_recovered(self, messages: Sequence[Message], batch: Batch, stop: Flag) -> None:
-        """Take some messages of a killed run, and wait for answers while too many rows are incomplete.
+        """Process some messages of a killed run, and wait for answers while too many rows are incomplete.
 
         The pipeline's clock stands still during the wait, because a later message may explain an event of
         these.
@@ -308,7 +309,7 @@ class Session:
     # --- one turn
 
     def _take(self, timeout_s: float) -> list[Any]:
-        """Wait up to `timeout_s` for an item in the inbox, then briefly for more; return what is there.
+        """Wait up to `timeout_s` for an item in the inbox, then briefly for more; return all that is there.
 
         Items that arrive during the collection wait for the next turn, so that a turn is bounded and the
         timers run even under the heaviest load.
@@ -322,7 +323,7 @@ class Session:
         return items + [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
 
     def _turn(self, items: list[Any]) -> None:
-        """Journal the messages among `items`, give all items to the pipeline, and commit complete rows."""
+        """Write the messages among `items` to the journal, process all items, and commit complete rows."""
         items = self._observation.take(items)
         messages = [item for item in items if type(item) is Message]
         batch = self._batches.begin(messages) if messages else self._batches.current
@@ -368,14 +369,17 @@ class Session:
         )
 
     def _commit_rows(self) -> dict[str, int]:
-        """Commit the complete rows, with the raw bytes that wait written before; return rows per table."""
+        """Commit the complete rows, with the raw bytes that wait written before.
+
+        Return row counts by table.
+        """
         self._bodies.before_commit()
         counts = self._batches.commit()
         self._bodies.after_commit()
         return counts
 
     def _hold_back(self) -> None:
-        """Ask the source to leave messages in the ring while they would only wait in memory."""
+        """Ask the source to leave messages in the ring (buffer file) while they would only wait in memory."""
         if self._source is not None:
             self._source.is_throttled = self._pipeline.is_behind
             self._source.is_paused = self._is_full
@@ -383,7 +387,7 @@ class Session:
     # --- timers
 
     def _ask_on_time(self) -> None:
-        """Send the requests that are due: for templates, for statistics, and for the watchdog's look."""
+        """Send the requests that are due: for templates, statistics, and the state that is compared."""
         tip_hash = self._pipeline.tip_hash
         if tip_hash != self._tip_hash:
             self._tip_hash = tip_hash
@@ -393,7 +397,7 @@ class Session:
             self._observation.ask_on_time()  # else the watchdog takes messages in the ring for silence
 
     def _seal_on_time(self) -> None:
-        """Seal the journal when the timer is due, or when it has grown so much that a seal would get slow."""
+        """Write the journal to Parquet when the timer is due, or when the journal has grown too large."""
         now_s = time.monotonic()
         if (
             now_s >= self._seal_due_s
@@ -406,9 +410,10 @@ class Session:
     # --- the end
 
     def _drain(self, source: Source) -> Outcome:
-        """Take the messages that were received before the end, in bounded turns as before.
+        """Process the messages that were received before the end, in bounded turns as before.
 
-        Returns LEFT when nothing changes for FINISH_S: rows then wait for the node, and messages in the ring.
+        Return how it ended. Returns LEFT when nothing changes for FINISH_S: rows then wait for the node, and
+        messages in the ring.
         """
         source.end()
         self._is_ending = True
@@ -428,8 +433,9 @@ class Session:
     def _finish(self, reason: str) -> Outcome:
         """End the coverage for `reason`, wait a little for the answers that rows still need, and seal.
 
-        Returns LEFT when the node does not give these answers: the messages of such rows stay in the journal,
-        and the next start completes the rows.
+        Sealing writes the rows to Parquet. Returns LEFT when the node does not give these answers: the
+        messages of such rows stay in the journal, and the next start completes the rows. Returns COMPLETE
+        otherwise.
         """
         self._await_answers(FINISH_S)
         self._observation.close(reason, self._observation.restarted or None)
@@ -449,7 +455,7 @@ class Session:
         return Outcome.COMPLETE
 
     def _complete_and_seal(self) -> None:
-        """Complete every row with the facts at hand, remove the session's saved states, and seal."""
+        """Complete every row with the facts at hand, remove the saved states, write all to Parquet."""
         self._pipeline.release()
         self._pipeline.finish()
         self._observation.drop_states()
@@ -499,7 +505,7 @@ class Session:
         self._go_on_until(is_enough, lambda: self._pipeline.tick(monotonic_us(), hold_us=0), limit_s)
 
     def _go_on_until(self, is_enough: Callable[[], bool], go_on: Callable[[], None], limit_s: float) -> None:
-        """Deliver the node's answers to our requests, and call `go_on` after each look for them.
+        """Deliver the node's answers to our requests as they come, and call `go_on` again and again.
 
         It ends when `is_enough()` is true, after `limit_s` seconds, or when nothing has come for SETTLE_S
         seconds and no request is open; while the node is away, an open request does not count.

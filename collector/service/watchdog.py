@@ -32,7 +32,10 @@ log = structlog.get_logger(__name__)
 
 
 class Look(NamedTuple):
-    """Holds a node's answers at one look: its tip, its mempool's size, the topics that it publishes."""
+    """Holds a node's answers at one moment: its tip, its mempool's size, the topics that it publishes.
+
+    `mempool` is two numbers that getmempoolinfo gives; times are in microseconds on both clocks.
+    """
 
     asked_us: int  # monotonic clock
     asked_wall_us: int
@@ -44,14 +47,14 @@ class Look(NamedTuple):
 
 
 class OurState(NamedTuple):
-    """Holds our own tip and mempool size at the moment when the answers of a look arrive."""
+    """Holds our own tip and mempool size at the moment when the node's answers arrive."""
 
     tip_hash: bytes | None
     n_mempool: int | None  # None while our copy of the mempool is not in step
 
 
 class TopicProblem(NamedTuple):
-    """Describes what is wrong with one topic."""
+    """Describes what is wrong with one ZMQ topic: silent or with a gap, and why we think so."""
 
     topic: str
     reason: str  # silent: nothing arrives; gap: messages were lost, and later ones arrive
@@ -85,7 +88,11 @@ class _PastLook(NamedTuple):
 
 
 class Watchdog:
-    """Compares successive looks at one session's node; `topics` are the names of the subscribed topics."""
+    """Compares successive answers ("looks") of one node with its messages, to find topics that fail silently.
+
+    A look is the node's tip, mempool size and topics at one moment; `topics` are the names of the subscribed
+    topics.
+    """
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.proven_us = 0  # wall clock: `sequence` is known to be complete until then; 0: nothing is known
@@ -93,17 +100,17 @@ class Watchdog:
         self._past: list[_PastLook] = []  # the last two, older first
 
     def forget(self) -> None:
-        """Drop the earlier looks after a break of the stream: their counts say nothing about it now."""
+        """Drop the node's earlier answers after a break of the stream: their counts say nothing now."""
         self._past.clear()
         self.proven_us = 0
 
     def compare(
         self, look: Look, asked: MessageCounts, now: MessageCounts, ours: OurState
     ) -> list[TopicProblem]:
-        """Compare a new look with the two before it; return what is wrong, at most one finding per topic.
+        """Compare a new look (answers of the node) with the two before it; return what is wrong.
 
-        `asked` and `now` are the message counts when the look was asked for and when it was answered; `ours`
-        is our own tip and mempool size when it was answered.
+        There is at most one finding per topic. `asked` and `now` are the message counts when the look was
+        asked for and when it was answered; `ours` is our own tip and mempool size when it was answered.
         """
         gone = sorted(self._topics - look.topics)
         findings = [TopicProblem(topic, "silent", GONE, is_gone=True) for topic in gone]
@@ -118,7 +125,7 @@ class Watchdog:
     def _silent_topics(
         self, older: _PastLook, newer: _PastLook, newest: Look, now: MessageCounts
     ) -> list[TopicProblem]:
-        """Return a finding for each topic without a message although the node changed between two looks."""
+        """Return a finding for each topic without a message although the node's state changed meanwhile."""
         before, after = older.look, newer.look
         changed = before.mempool != after.mempool or before.tip_hash != after.tip_hash
         has_new_rawtx = newer.counts.by_topic.get("rawtx", 0) > older.counts.by_topic.get("rawtx", 0)
@@ -161,7 +168,7 @@ class Watchdog:
 
 
 class Observer(Protocol):
-    """Owns the stream that the timer watches, and repairs it."""
+    """Owns the stream of messages that the watchdog's timer checks, and repairs the stream."""
 
     def our_state(self) -> OurState:
         """Return our tip and the size of our copy of the mempool."""
@@ -174,10 +181,10 @@ class Observer(Protocol):
 
 
 class WatchdogTimer:
-    """Looks at one node every `interval_s` seconds and tells the observer what the watchdog finds.
+    """Asks one node for its state every `interval_s` seconds and reports to the observer what is wrong.
 
     A finding that repeats is acted on after pauses that double, so that a topic which stays silent does not
-    cause a new connection at every look.
+    cause a new connection every time.
     """
 
     def __init__(
@@ -203,16 +210,16 @@ class WatchdogTimer:
         self._act_due_s: dict[str, float] = {}
 
     def count(self, messages: Iterable[Message]) -> None:
-        """Count messages that arrived, for the comparison with the next look."""
+        """Count messages that arrived, for the comparison with the node's next answers."""
         self._counts.add(messages)
 
     def forget(self) -> None:
-        """Drop the earlier looks after a break of the stream, and ignore the answer to a look under way."""
+        """Drop the node's earlier answers after a break of the stream, and ignore an answer under way."""
         self._watchdog.forget()
         self._ignores_answer = self._is_looking
 
     def ask_on_time(self) -> None:
-        """Ask the node for a look if one is due and no look is under way."""
+        """Ask the node for its tip, mempool and topics if it is time and no such request is under way."""
         now_s = time.monotonic()
         if now_s >= self._due_s and not self._is_looking:
             self._due_s = now_s + self._interval_s
@@ -222,7 +229,7 @@ class WatchdogTimer:
     def _on_look(self, asked: MessageCounts, look: Look) -> None:
         """Compare the node's answers with the messages that arrived, and act on the findings.
 
-        `asked` are the message counts when the look was asked for.
+        `asked` are the message counts when the node was asked.
         """
         self._is_looking = False
         if self._ignores_answer:

@@ -100,7 +100,7 @@ def _lines(node: NodeStatus) -> list[str]:
 
 
 def lasted(duration_s: float) -> str:
-    """Return a duration as text, in the largest unit of which it has at least two."""
+    """Return a duration as text, in the largest unit of which it has at least two: `2.5 h`."""
     for unit_s, name in UNITS:
         if duration_s >= 2 * unit_s:
             return f"{duration_s / unit_s:.1f} {name}"

@@ -29,7 +29,7 @@ RATE_US: Final = 3_600_000_000
 
 
 def gather(dataset: Dataset) -> Status:
-    """Return the status of a dataset.
+    """Return the status of a dataset: its tables, its nodes with their gaps, and unreadable files.
 
     Raises FileNotFoundError or duckdb.IOException if compaction removed a file meanwhile; then call it again.
     """
@@ -124,7 +124,7 @@ def _journal(dataset: Dataset, node: str) -> Path:
 
 
 def _add_gaps(view: DatasetView, status: NodeStatus, now_us: int) -> None:
-    """Set in `status` until when the node was observed, and its gaps of the 24 hours before `now_us`."""
+    """Set in `status` until when the node was observed, and the gaps in the 24 hours before `now_us`."""
     intervals = view.connection.execute(
         """
         SELECT topic, epoch_us(from_at), epoch_us(to_at), end_reason FROM all_coverage

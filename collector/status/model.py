@@ -31,7 +31,7 @@ class Gap:
 
 @dataclass
 class NodeStatus:
-    """Holds what the dataset and the journal say about one node.
+    """Holds what the dataset and the journal say about the recording of one node.
 
     `metrics` has the values that the running collector serves for the node at /metrics; None if it does not
     answer.
@@ -57,7 +57,7 @@ class NodeStatus:
 
 @dataclass
 class Status:
-    """Holds the status of a dataset at one moment."""
+    """Holds the status of a dataset at one moment: its tables, its nodes, and files that cannot be read."""
 
     dataset: str
     chain: str

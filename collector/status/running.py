@@ -18,7 +18,7 @@ SHOWN: Final = (
 
 
 def ask_metrics(address: str) -> dict[str, dict[str, float]]:
-    """Return the metrics named in SHOWN from /metrics at `address`, by node and name without its prefix.
+    """Map each node to its metrics named in SHOWN (without their prefix), from /metrics at `address`.
 
     Of several values of one node, such as those of its topics, the largest stands. Returns an empty dict if
     nobody answers. The address comes from the dataset, which a stranger may have made. So only this machine

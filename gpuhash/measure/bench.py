@@ -35,7 +35,7 @@ REFERENCE_MESSAGES = 20_000  # the reference hashes only this many: the time per
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What a benchmark hashes: `count` messages of message_bytes each, or `count` nonces of a header."""
+    """Says what a benchmark hashes: `count` messages of `message_bytes`, or `count` nonces of a header."""
 
     algorithm: str  # an Algorithm, or header-search
     count: int
@@ -44,13 +44,13 @@ class Case:
 
     @property
     def which(self) -> Algorithm | None:
-        """The hash algorithm; None for a header search."""
+        """The hash algorithm of the case; None for a header search."""
         return None if self.algorithm == SEARCH else Algorithm(self.algorithm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The figures of one stage of one backend: one line of a benchmark."""
+    """Holds the figures of one stage of one backend: one line of a benchmark."""
 
     algorithm: str
     backend: str
@@ -76,12 +76,15 @@ class Result:
 
     @property
     def spread_ratio(self) -> float:
-        """Width of the middle half of the runs as a part of their median: how much the speed varied."""
+        """The width of the middle half of the runs, divided by their median: how much the speed varied."""
         return (self.upper_quartile_s - self.lower_quartile_s) / self.seconds
 
     @property
     def share_of_limit(self) -> float | None:
-        """Hashes per second as a part of the most that the machine can do; None if that limit is unknown."""
+        """The hashes per second divided by the most that the machine can do.
+
+        None if that limit is unknown.
+        """
         return self.hashes_per_s / self.limit_hashes_per_s if self.limit_hashes_per_s else None
 
 
@@ -100,7 +103,7 @@ def run(
 
 
 def messages_of(case: Case) -> Messages:
-    """Return the messages of a case; they are random because the power of a device depends on its data."""
+    """Return the messages of a benchmark's case; they are random, as a device's power depends on its data."""
     if case.mixed:
         return check.random_messages(case.count, seed=1)
     return np.random.default_rng(1).integers(0, 256, (case.count, case.message_bytes), np.uint8)
@@ -122,7 +125,10 @@ def _run_case(case: Case, names: list[str], seconds: float, energy_window_s: flo
 
 
 def _verify(case: Case, name: str) -> int:
-    """Compare a backend, by its name, with the reference; return how many of its hashes were compared."""
+    """Compare a backend, given by name, with the reference; return how many of its hashes were compared.
+
+    Raises WrongHashError if they differ.
+    """
     which = case.which
     if which is None:
         check.compare_search(choose(name), seed=1)
@@ -133,7 +139,7 @@ def _verify(case: Case, name: str) -> int:
 
 
 def _stages(case: Case, name: str) -> list[Stage]:
-    """Return the stages of a case to time on a backend; `name` is the backend's."""
+    """Return the stages (such as the kernel alone) of a case to time on the backend called `name`."""
     which = case.which
     if which is None:
         count = min(case.count, REFERENCE_MESSAGES) if name == "reference" else case.count
@@ -151,7 +157,7 @@ def _first(messages: Messages, count: int) -> Messages:
 
 
 def time_together(timed: list[Stage], seconds: float) -> list[list[float]]:
-    """Run the stages in turn; return for each stage the seconds per call, one number per run.
+    """Run the stages in turn; return for each stage a list of seconds per call, one number per run.
 
     `seconds` is about the time to spend per stage.
     """

@@ -28,7 +28,7 @@ WIDTH = 200  # of tables, whatever the width of the terminal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """The files that results are written to; None for a format that the user did not ask for."""
+    """Holds the paths that results are written to; None for a format that the user did not ask for."""
 
     json: Path | None
     csv: Path | None
@@ -43,7 +43,7 @@ class Files:
                 whole_file.require(path)
 
     def write(self, measured: "Measured") -> None:
-        """Write what was measured to the files."""
+        """Write what was measured to the files, each in its format: JSON, CSV or a plot."""
         if self.json is not None:
             text = document.to_json(
                 machine.describe(), measured.conditions, measured.method, measured.results, measured.beside
@@ -57,7 +57,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """All that one benchmark gave."""
+    """Holds all that one benchmark gave: results, other programs' results, conditions and method."""
 
     results: list[Result]
     beside: list[peers.PeerResult]  # comparisons with other programs
@@ -66,7 +66,10 @@ class Measured:
 
 
 def compare(before: Path, after: Path) -> None:
-    """Print how the results in the JSON file `after` differ from those in `before`."""
+    """Print how the results in the JSON file `after` differ from those in `before`.
+
+    Raises InvalidInputError if they have nothing in common.
+    """
     lines = report.compare(document.read(before).results, document.read(after).results)
     if not lines:
         raise InvalidInputError(f"{before} and {after} measured nothing in common")
@@ -128,7 +131,7 @@ def backends_for(asked: list[str] | None) -> list[str]:
 def cases_of(
     chosen: list[str], names: list[str], message_bytes: int, batches: tuple[int, ...]
 ) -> Iterator[Case]:
-    """Yield the cases to measure for the `chosen` algorithms, at each size of a batch."""
+    """Yield the cases to benchmark for the `chosen` algorithms, at each size of a batch."""
     for name in chosen:
         if name == SEARCH:
             count = max(stages.SEARCH_NONCES[backend] for backend in names)
@@ -153,7 +156,7 @@ def grid_of(chosen: list[str]) -> Iterator[Case]:
 
 
 def measure_peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerResult]:
-    """Run hashcat and openssl, where they are installed, in turn with ours; yield what each did."""
+    """Run hashcat and openssl, where they are installed, in turn with ours; yield the speed of each."""
     for backend in names:
         if backend == "reference":
             continue
@@ -169,6 +172,6 @@ def measure_peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerRes
 
 
 def _kernel_rate(stage: stages.Stage) -> float:
-    """Measure and return the hashes per second of a stage: the median of a few calls."""
+    """Return the hashes per second of a stage, measured as the median of a few calls."""
     times = benchmark.time_together([stage], seconds=2.0)[0]
     return stage.hashes / statistics.median(times)

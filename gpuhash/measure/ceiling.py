@@ -14,16 +14,16 @@ CPU_FORMULA = "measured vector operations/s * lanes / operations per hash"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The most hashes per second that a backend can do, and the formula that gives this number."""
+    """Holds the most hashes per second that a backend can do, and the formula that gives this number."""
 
     hashes_per_s: float
     formula: str
 
 
 def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
-    """Return the most hashes per second that a backend can do here, and the formula; None without a model.
+    """Return the most hashes per second that a backend can do on this machine, and the formula.
 
-    `which` is the algorithm, or None for a header search.
+    `which` is the algorithm, or None for a header search. The result is None for a backend without a model.
     """
     if backend == "cpu":
         operations = cpu_operations.operations_per_hash(which, message_bytes)
@@ -59,7 +59,7 @@ def _kernel(which: Algorithm | None, message_bytes: int) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuBounds:
-    """Three bounds of this CPU for one algorithm, in hashes per second."""
+    """Holds three bounds of this CPU for one algorithm, in hashes per second: units, shifts, waiting."""
 
     name: str
     operations: int  # per message in every lane
@@ -71,7 +71,7 @@ class CpuBounds:
 
 
 def of_cpu() -> list[CpuBounds]:
-    """Measure the bounds of this CPU, on all threads of the backend, for a header search and Keccak-256."""
+    """Return the bounds of this CPU, measured on all threads, for a header search and for Keccak-256."""
     cpu_threads = CpuBackend().thread_count
     shifted = vector_units.shifts_per_s(cpu_threads)
     chained = vector_units.chained_operations_per_s(cpu_threads)

@@ -12,7 +12,7 @@ IDLE_FIELDS = (3, 4)  # of the line "cpu": idle, and idle while waiting for a di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """When a benchmark ran, and what else the machine did meanwhile."""
+    """Says when a benchmark ran, how many seconds, and which part of the CPUs others kept busy meanwhile."""
 
     begun_at: str  # UTC, ISO 8601
     duration_s: float
@@ -20,7 +20,7 @@ class Conditions:
 
 
 class Watch:
-    """Notes the time and the CPU times when it is made, and says at the end what happened since."""
+    """Records the time and the CPU times when it is made, and says at the end what happened since."""
 
     def __init__(self, cpu_times: Path = CPU_TIMES) -> None:
         self._file = cpu_times
@@ -30,7 +30,7 @@ class Watch:
         self._own_s = _own_seconds()
 
     def conditions(self) -> Conditions:
-        """Return the conditions from the start of this watch until now."""
+        """Return when this watch began, how long it ran, and how busy other programs kept the CPUs since."""
         elsewhere = None
         after = _busy_and_all(self._file)
         if self._before is not None and after is not None and after[1] > self._before[1]:
@@ -50,7 +50,7 @@ def _own_seconds() -> float:
 
 
 def _busy_and_all(file: Path) -> tuple[float, float] | None:
-    """Return the busy seconds and all seconds of all CPUs since the start; None where nothing reports them.
+    """Return the busy seconds and all seconds of all CPUs since the system started; None if not reported.
 
     Time that the host of a virtual machine gave to others counts as busy.
     """

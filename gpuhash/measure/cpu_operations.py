@@ -24,7 +24,7 @@ ROTATION_SHIFTS = 1 if AVX512 else 2  # of these operations, those that shift: n
 
 
 def operations_per_hash(which: Algorithm | None, length: int) -> int:
-    """Return the vector operations that hash one message of `length` bytes in every lane.
+    """Return how many vector operations hash one message of `length` bytes in every lane.
 
     `which` is the algorithm, or None for one step of a header search.
     """
@@ -43,22 +43,28 @@ def lanes_of(which: Algorithm | None) -> int:
 
 
 def search_chain() -> int:
-    """Return the longest chain of a header search: operations of which each waits for the one before."""
+    """Return the longest chain of a header search: how many operations each wait for the one before."""
     return _chain(_emit_search, bits=32, varying=1, fixed=19)
 
 
 def permutation_chain() -> int:
-    """Return the longest chain of the last permutation of Keccak, from its state to the digest."""
+    """Return the longest chain of operations that wait for each other in Keccak's last permutation.
+
+    It reaches from the state to the digest.
+    """
     return _chain(_emit_digest, bits=64, varying=STATE_WORDS, fixed=0)
 
 
 def search_shifts() -> int:
-    """Return the operations of a header search that only the units that shift can do."""
+    """Return how many operations of a header search only the CPU's units for shifts can do."""
     return _count_shifts(_emit_search, bits=32, varying=1, fixed=19)
 
 
 def permutation_shifts() -> int:
-    """Return the same for the last permutation of Keccak, from its state to the digest."""
+    """Return how many operations of Keccak's last permutation only the CPU's units for shifts can do.
+
+    They are counted from the state to the digest.
+    """
     return _count_shifts(_emit_digest, bits=64, varying=STATE_WORDS, fixed=0)
 
 
@@ -103,7 +109,7 @@ Emit = Callable[[Lanes, list[Any], list[Any]], list[Any]]
 
 
 def _emitted(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any], list[Any], set[int]]:
-    """Emit operations; return them, the results, and the ids of those values that differ per message.
+    """Emit operations; return their instructions, the results, and the ids of values that differ per message.
 
     `emit` gets `varying` vectors that differ per message and `fixed` vectors that do not.
     """
@@ -121,7 +127,7 @@ def _emitted(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any]
 
 
 def _chain(emit: Emit, *, bits: int, varying: int, fixed: int) -> int:
-    """Return the number of operations on the longest way from a varying word to a result."""
+    """Return the number of operations on the longest way from a word that varies to a result."""
     instructions, results, changing = _emitted(emit, bits, varying, fixed)
     depth: dict[int, int] = {}
     for instruction in instructions:
@@ -132,7 +138,7 @@ def _chain(emit: Emit, *, bits: int, varying: int, fixed: int) -> int:
 
 
 def _count(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
-    """Count the emitted vector operations that the results need and that depend on a varying word."""
+    """Return how many emitted vector operations the results need and depend on a word that varies."""
     needed, users, changing = _needed(emit, bits, varying, fixed)
     # A sum that is only a term of another sum is counted as part of the other sum.
     parts = {
@@ -145,7 +151,7 @@ def _count(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
 
 
 def _count_shifts(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
-    """Count the shifts among these operations."""
+    """Return how many shifts are among the emitted operations that the results need and that vary."""
     needed, _users, changing = _needed(emit, bits, varying, fixed)
     return sum(
         ROTATION_SHIFTS if _is_rotation(one) else one.opname == "lshr"
@@ -155,7 +161,10 @@ def _count_shifts(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int
 
 
 def _needed(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any], Counter[int], set[int]]:
-    """Emit operations; return those that results need, last first, the uses per id, and what varies."""
+    """Emit operations; return the instructions that results need, the uses of each, and the ids that vary.
+
+    The last instruction comes first.
+    """
     instructions, results, changing = _emitted(emit, bits, varying, fixed)
     users = Counter(map(id, results))
     needed = []
@@ -167,7 +176,7 @@ def _needed(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any],
 
 
 def _cost(instruction: Any, parts: set[int], changing: set[int]) -> int:
-    """Return the vector operations of one instruction; all fixed terms of a sum count as one term.
+    """Return how many vector operations one instruction costs; all fixed terms of a sum count as one term.
 
     `parts` and `changing` are ids of instructions: sums counted within other sums, and values that vary.
     """
@@ -184,7 +193,7 @@ def _cost(instruction: Any, parts: set[int], changing: set[int]) -> int:
 
 
 def _steps(instruction: Any) -> int:
-    """Return how many operations an instruction adds to a chain."""
+    """Return how many operations an instruction adds to a chain of operations that wait for each other."""
     if _is_free(instruction):
         return 0
     return ROTATION_CHAIN if _is_rotation(instruction) else 1
@@ -195,7 +204,7 @@ def _is_rotation(instruction: Any) -> bool:
 
 
 def _is_free(instruction: Any) -> bool:
-    """Return whether an instruction becomes no operation of its own.
+    """Return whether an instruction becomes no operation of its own on the CPU.
 
     These are the mark of a settled sum, and a complement: every CPU has an AND that complements an operand.
     """
@@ -209,7 +218,7 @@ def _is_constant(value: Any, number: int) -> bool:
 
 
 def _terms(instruction: Any, parts: set[int]) -> list[Any]:
-    """Return the terms of a sum, with the terms of the sums inside it."""
+    """Return the terms of a sum as a list, with the terms of the sums inside the sum."""
     return [
         term
         for operand in instruction.operands

@@ -33,7 +33,7 @@ REFERENCE = "hashlib and pycryptodome"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """How the figures of a benchmark were made."""
+    """Says how the figures of a benchmark were made: time per stage, energy window, order and statistic."""
 
     seconds_per_stage: float
     energy_window_s: float  # 0: energy was not measured
@@ -44,7 +44,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A document that was read and found to be whole: the machine, the conditions and the figures."""
+    """Holds a benchmark document that was read and found whole: machine, conditions, method and figures."""
 
     machine: Machine
     conditions: Conditions
@@ -54,7 +54,7 @@ class Benchmark:
 
 
 def method_of(seconds: float, energy_window_s: float) -> Method:
-    """Return the method of a benchmark with this time per stage and this window of energy."""
+    """Return how a benchmark with this time per stage and this window of energy (s) makes figures."""
     return Method(
         seconds_per_stage=seconds, energy_window_s=energy_window_s, warm_up_calls=bench.WARM_UP_CALLS
     )
@@ -67,7 +67,7 @@ def to_json(
     results: Iterable[Result],
     peers: Iterable[PeerResult] = (),
 ) -> str:
-    """Return the document of a benchmark as JSON, with its digest; unknown figures are null.
+    """Return the document of a benchmark as JSON text, with its digest; unknown figures are null.
 
     The form is checked where jsonschema is installed; where it is not, the log says so.
     """
@@ -98,11 +98,11 @@ def to_json(
 
 
 def read(path: Path) -> Benchmark:
-    """Read and check the document of a benchmark.
+    """Read, check and return the document of a benchmark.
 
     Raises InvalidInputError with the reason if it cannot be read, is not JSON, has another version or form,
-    was changed after it was written, or has a figure that was not verified. Raises BackendUnavailableError
-    if jsonschema is not installed.
+    was changed after it was written, or has a figure that was not verified. Raises BackendUnavailableError if
+    jsonschema is not installed.
     """
     document = _parse(path)
     fault = _version_fault(document) or form_fault(document)
@@ -137,7 +137,7 @@ def digest_of(document: dict[str, Any]) -> str:
 
 
 def form_fault(document: Any) -> str:
-    """Return where and how a document departs from the schema, or an empty text.
+    """Return where and how a document departs from its schema; an empty text if it does not.
 
     Raises BackendUnavailableError if jsonschema is not installed.
     """
@@ -153,7 +153,7 @@ def form_fault(document: Any) -> str:
 
 @cache
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a document."""
+    """Return the JSON Schema (2020-12) of a benchmark's document as a dict."""
     text = (resources.files("gpuhash.measure") / SCHEMA).read_text()
     return dict(json.loads(text))
 
@@ -180,7 +180,10 @@ def _version_fault(document: dict[str, Any]) -> str:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raise ValueError if a key stands twice: readers differ on which counts."""
+    """Return a JSON object as a dict.
+
+    Raise ValueError if a key stands twice: readers differ on which counts.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]

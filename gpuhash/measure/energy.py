@@ -28,7 +28,7 @@ STANDSTILL_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """The energy and time that some work took."""
+    """Holds the energy (joules) and time (seconds) that some work took, and the power (watts) when idle."""
 
     seconds: float
     joules: float  # gross: all that the device used
@@ -37,29 +37,29 @@ class Energy:
 
     @property
     def mean_w(self) -> float:
-        """Mean power during the work, in watts."""
+        """The mean power during the work, in watts."""
         return self.joules / self.seconds
 
     @property
     def net_joules(self) -> float:
-        """Energy of the work without what the idle device would have used in the same time."""
+        """The energy of the work in joules, less what the idle device would have used in the same time."""
         return self.joules - self.idle_w * self.seconds
 
 
 class Meter(Protocol):
-    """An energy counter of a device; it never falls."""
+    """Is an energy counter of a device; it never falls."""
 
     name: str
 
     def joules(self) -> float:
-        """Return the energy used since some fixed moment in the past."""
+        """Return the energy in joules that the device has used since some fixed moment in the past."""
 
     def clock_mhz(self) -> float | None:
-        """Return the present clock of the device, or None if it cannot be read."""
+        """Return the present clock of the device in MHz, or None if it cannot be read."""
 
 
 class NvmlMeter:
-    """NVML's energy counter of one GPU, which is named by its PCI address."""
+    """Reads NVML's energy counter of one GPU, which is named by its PCI address."""
 
     def __init__(self, nvml: Any, pci_bus_id: str) -> None:
         self._nvml = nvml
@@ -68,16 +68,16 @@ class NvmlMeter:
         self.joules()  # if the counter cannot be read, raise now and not during a measurement
 
     def joules(self) -> float:
-        """Return the energy used since the driver was loaded."""
+        """Return the energy in joules that the GPU has used since the driver was loaded."""
         return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
 
     def clock_mhz(self) -> float | None:
-        """Return the present clock of the multiprocessors."""
+        """Return the present clock of the GPU's multiprocessors in MHz."""
         return float(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
 
 
 class RaplMeter:
-    """The sum of the RAPL counters of all CPU packages; a counter that wraps around is followed."""
+    """Adds up the RAPL energy counters of all CPU packages; a counter that wraps around is followed."""
 
     name = "RAPL, all packages"
 
@@ -97,7 +97,7 @@ class RaplMeter:
         self._total = 0
 
     def joules(self) -> float:
-        """Return the energy used since this meter was made."""
+        """Return the energy in joules that all CPU packages have used since this meter was made."""
         for i, folder in enumerate(self._folders):
             now = self._read(folder, "energy_uj")
             self._total += (now - self._last[i]) % (self._ranges[i] + 1)
@@ -117,7 +117,7 @@ class RaplMeter:
 
 
 def load_nvml() -> Any:
-    """Import NVML's Python module and start it; raise BackendUnavailableError if that fails."""
+    """Import NVML's Python module, start it and return it; BackendUnavailableError if that fails."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
@@ -146,7 +146,7 @@ def cpu_meter() -> Meter | None:
 
 @dataclass(slots=True)
 class Clock:
-    """The functions that tell time and wait; a test passes its own."""
+    """Holds the functions that tell time and wait; a test passes its own."""
 
     now: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
@@ -155,9 +155,9 @@ class Clock:
 def measure(
     meter: Meter, work: Callable[[], None], *, window_s: float = 5.0, clock: Clock | None = None
 ) -> tuple[Energy, int]:
-    """Idle for window_s, then repeat work for at least as long; return the energy and how often work ran.
+    """Idle for `window_s`, then repeat `work` for at least as long; return the energy and the number of runs.
 
-    work must return only when the device is done. Both windows begin and end when the counter moves.
+    `work` must return only when the device is done. Both windows begin and end when the counter moves.
     """
     clock = clock or Clock()
     idle_seconds, idle_joules, _, _ = _window(meter, lambda: clock.sleep(POLL_S), window_s, clock)
@@ -170,9 +170,9 @@ def measure(
 def _window(
     meter: Meter, work: Callable[[], None], window_s: float, clock: Clock
 ) -> tuple[float, float, int, list[float]]:
-    """Repeat work for at least window_s, from one step of the counter to another.
+    """Repeat `work` for at least `window_s` seconds, from one step of the energy counter to another.
 
-    Returns the seconds, joules and runs between the two steps, and the clocks seen.
+    Returns the seconds, joules and runs between the two steps, and the clocks seen in MHz.
     """
     steps = _steps(meter, work, clock)
     begin_s, begin_joules, begin_runs, _ = next(steps)
@@ -188,7 +188,7 @@ def _window(
 def _steps(
     meter: Meter, work: Callable[[], None], clock: Clock
 ) -> Iterator[tuple[float, float, int, float | None]]:
-    """Repeat work without end; yield (time, joules, runs, clock) after each run in which the counter moved.
+    """Repeat `work` without end; yield (time, joules, runs, clock) after each run in which the counter moved.
 
     Raises BackendUnavailableError if the counter has not moved for STANDSTILL_S.
     """

@@ -27,7 +27,7 @@ ISSUES_PER_CLOCK = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The instruction counts of one kernel variant on one architecture, and the limits they give."""
+    """Holds the instruction counts of one kernel variant on one GPU architecture; gives its limits."""
 
     architecture: str
     module: str
@@ -37,7 +37,7 @@ class Limit:
 
     @property
     def busy_cycles(self) -> dict[str, float]:
-        """Clocks per hash during which each resource of an SM is busy, by name of the resource."""
+        """The clocks per hash in which each resource of a multiprocessor is busy, by the resource's name."""
         return {
             "ALU": self.instructions.alu / LANES_PER_PIPE,
             "FMA": self.instructions.fma / LANES_PER_PIPE,
@@ -46,7 +46,7 @@ class Limit:
 
     @property
     def cycles_per_hash(self) -> float:
-        """Clocks that one SM needs per hash: those of its busiest resource."""
+        """The clocks that one multiprocessor needs per hash: those of its busiest resource."""
         return max(self.busy_cycles.values())
 
     @property
@@ -55,12 +55,12 @@ class Limit:
         return max(self.busy_cycles, key=lambda name: self.busy_cycles[name])
 
     def hashes_per_s(self, sm_count: int, clock_mhz: float) -> float:
-        """Return the most hashes per second of a device with sm_count multiprocessors at this clock."""
+        """Return the most hashes per second of a GPU with `sm_count` multiprocessors at a clock in MHz."""
         return sm_count * clock_mhz * 1e6 / self.cycles_per_hash
 
 
 def for_architecture(architecture: str) -> list[Limit]:
-    """Return the limits of every kernel and variant on an architecture such as sm_90.
+    """Return the limits of every kernel and variant on a GPU architecture such as sm_90.
 
     Raises InvalidInputError if the instructions were never counted for this architecture.
     """
@@ -72,9 +72,9 @@ def for_architecture(architecture: str) -> list[Limit]:
 
 
 def nearest(compute_capability: int) -> str:
-    """Return the architecture whose counts apply to a device: the newest counted one that is not newer.
+    """Return the architecture whose instruction counts apply to a GPU: the newest that is not newer.
 
-    compute_capability is without the point, 90 for 9.0. A device older than all counted ones gets the oldest.
+    `compute_capability` is without the point, 90 for 9.0. A GPU older than all counted ones gets the oldest.
     """
     known = sorted({int(limit.architecture.removeprefix("sm_")) for limit in counted()})
     return f"sm_{max((number for number in known if number <= compute_capability), default=known[0])}"
@@ -82,7 +82,7 @@ def nearest(compute_capability: int) -> str:
 
 @cache
 def counted() -> tuple[Limit, ...]:
-    """Read kernels/instructions.csv and return its rows as Limits."""
+    """Return the rows of kernels/instructions.csv (instruction counts of each kernel) as Limits."""
     text = (resources.files("gpuhash") / "kernels" / "instructions.csv").read_text()
     return tuple(
         Limit(

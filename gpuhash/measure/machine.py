@@ -21,7 +21,7 @@ FEATURES = ("avx2", "avx512f", "avx512vl", "sha_ni")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Facts about the machine, as the system reports them."""
+    """Holds facts about the machine as the system reports them: CPU, memory, packages, GPUs, driver."""
 
     cpu: str
     cpu_count: int  # logical CPUs this process may use
@@ -38,7 +38,7 @@ class Machine:
 
 
 def describe() -> Machine:
-    """Read the facts about the machine from the running system."""
+    """Return the facts about the machine, read from the running system."""
     fields = _cpu_fields(Path("/proc/cpuinfo"))
     flags = fields.get("flags", "").split()
     return Machine(
@@ -58,7 +58,10 @@ def describe() -> Machine:
 
 
 def _cpu_fields(cpuinfo: Path) -> dict[str, str]:
-    """Return what the system says of its first CPU, by field; nothing where there is no such file."""
+    """Return what /proc/cpuinfo says of the first CPU, by field.
+
+    An empty dict where there is no such file.
+    """
     if not cpuinfo.exists():
         return {}
     fields: dict[str, str] = {}
@@ -69,7 +72,7 @@ def _cpu_fields(cpuinfo: Path) -> dict[str, str]:
 
 
 def _driver_version(file: Path) -> str:
-    """Return the version in the first line of the driver's own file; empty if there is no such file."""
+    """Return the version in the first line of the GPU driver's own file; empty if there is no such file."""
     try:
         first = file.read_text().partition("\n")[0]
     except OSError:

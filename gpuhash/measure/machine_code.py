@@ -15,10 +15,10 @@ HEADER = "architecture,module,variant,kernel,alu,fma,total,local"
 def recount(
     architectures: Iterable[str] = nvrtc.ARCHITECTURES, variants: Iterable[Variant] = VARIANTS
 ) -> Iterator[Limit]:
-    """Compile each variant for each architecture, and yield the limit of each kernel.
+    """Compile each kernel variant for each GPU architecture; yield the instruction counts of each kernel.
 
-    A Limit holds the instruction counts and computes from them how many clocks a hash takes. This needs NVRTC
-    and nvdisasm but no GPU. Raises BackendUnavailableError if one of them is missing.
+    A Limit holds the counts and computes from them how many clocks a hash takes. This needs NVRTC and
+    nvdisasm but no GPU. Raises BackendUnavailableError if one of them is missing.
     """
     chosen = tuple(variants)
     for architecture in architectures:
@@ -35,6 +35,6 @@ def recount(
 
 
 def csv_line(limit: Limit) -> str:
-    """Return a Limit as a line of kernels/instructions.csv."""
+    """Return a kernel's instruction counts as a line of kernels/instructions.csv."""
     names = (limit.architecture, limit.module, limit.variant, limit.kernel)
     return ",".join([*names, *map(str, astuple(limit.instructions))])

@@ -23,7 +23,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Registers and memory that one compiled kernel needs."""
+    """Holds how many registers, and how many bytes of memory, one compiled kernel needs."""
 
     registers: int  # per thread
     spill_bytes: int  # per thread: stores and loads together
@@ -32,14 +32,14 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """Machine code of one module, with the resources of its kernels."""
+    """Holds the machine code of one module of kernels, and the resources of each kernel."""
 
     cubin: bytes
     kernels: dict[str, Resources]  # by name
 
 
 def compile_variant(variant: Variant, architecture: str) -> Compiled:
-    """Compile a kernel variant for an architecture such as sm_90.
+    """Compile a kernel variant for an architecture such as sm_90; return the machine code.
 
     Raises BackendUnavailableError if NVRTC is missing, and InvalidInputError with the compiler's message if
     it refuses the source or the architecture.
@@ -96,7 +96,7 @@ def _check(nvrtc: ctypes.CDLL, status: int) -> None:
 
 
 def _resources(log: str) -> dict[str, Resources]:
-    """Read the resources of each kernel from the log of ptxas; return them by kernel name."""
+    """Return by kernel name the registers and memory that each kernel needs, from the log of ptxas."""
     found = {}
     for name, stack, stores, loads, registers in re.findall(
         r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "

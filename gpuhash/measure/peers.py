@@ -24,7 +24,7 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerResult:
-    """Speeds of gpuhash and of another program that ran in turn."""
+    """Holds the speeds of gpuhash and of another program that ran in turn, and their ratio."""
 
     algorithm: str
     backend: str
@@ -88,7 +88,10 @@ def hashcat(mode: int, backend: str) -> float:
 
 
 def openssl(name: str, message_bytes: int) -> float:
-    """Run openssl speed on every core; return its hashes per second for messages of message_bytes."""
+    """Run openssl speed on every core; return its hashes per second for messages of `message_bytes`.
+
+    `name` is openssl's name of the algorithm. Raises GpuhashError if it prints no speed.
+    """
     cores = str(len(os.sched_getaffinity(0)))
     command = ["openssl", "speed", "-mr", "-seconds", "1", "-bytes", str(message_bytes), "-multi", cores]
     text = _output_of([*command, "-evp", name])

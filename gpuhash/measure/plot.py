@@ -14,7 +14,7 @@ COLOURS = {"reference": "#7f7f7f", "cpu": "#1f77b4", "cuda": "#2ca02c"}
 
 
 def write_svg(results: Iterable[Result], path: Path) -> None:
-    """Draw results and write them to an SVG file.
+    """Draw benchmark results as a chart and write it to an SVG file.
 
     Raises BackendUnavailableError if vl-convert-python is not installed, and InvalidInputError if there are
     no results or the file name does not end in .svg.
@@ -27,7 +27,7 @@ def write_svg(results: Iterable[Result], path: Path) -> None:
 
 
 def require(path: Path) -> Any:
-    """Return the module that draws; raise the errors of `write_svg` before a long measurement."""
+    """Return the module that draws charts, or raise as `write_svg` would, before a long measurement."""
     if path.suffix != ".svg":
         raise InvalidInputError(f"the chart is SVG; {path} does not end in .svg")
     try:
@@ -91,7 +91,7 @@ def _colours(backends: set[str]) -> dict[str, Any]:
 
 
 def _dashes(stages: set[str]) -> dict[str, Any]:
-    """Return a dash pattern per stage: end-to-end is first and solid, and the legend shows long strokes."""
+    """Return the Vega-Lite setting of a dash pattern per stage, with end-to-end first and solid."""
     return {
         "field": "stage",
         "title": None,
@@ -107,7 +107,7 @@ def _dashes(stages: set[str]) -> dict[str, Any]:
 
 
 def _axis(field: str, title: str, values: Sequence[float]) -> dict[str, Any]:
-    """Return a logarithmic axis that covers all values, from a power of ten to a power of ten."""
+    """Return a logarithmic Vega-Lite axis that covers all values, from a power of ten to a power of ten."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     powers = [10.0**exponent for exponent in range(first, max(last, first + 1) + 1)]
     return {

@@ -11,10 +11,10 @@ from gpuhash.measure.submissions import Line, case_of
 
 
 def write_svg(lines: Sequence[Line], path: Path) -> None:
-    """Draw lines and write them to an SVG file.
+    """Draw the figures of many machines as a chart and write it to an SVG file.
 
     Raises BackendUnavailableError if vl-convert-python is not installed, and InvalidInputError if there are
-    no lines or the file name does not end in .svg.
+    no figures or the file name does not end in .svg.
     """
     converter = plot.require(path)
     if not lines:
@@ -39,7 +39,7 @@ def specification(lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def _panel(lines: list[Line]) -> dict[str, Any]:
-    """Return the chart of one case: bars, and over them the middle half of the runs."""
+    """Return the Vega-Lite chart of one case: a bar per figure, and over it the middle half of the runs."""
     rows = [_row(line) for line in lines]
     y = {
         "field": "name",
@@ -77,7 +77,7 @@ def _panel(lines: list[Line]) -> dict[str, Any]:
 
 
 def _row(line: Line) -> dict[str, Any]:
-    """Return the values that the chart shows of a line."""
+    """Return the values of one figure that the chart shows: name, speed, and the middle half of its runs."""
     return {
         "name": f"{line.name}, {line.result.backend}",
         "backend": line.result.backend,
@@ -89,6 +89,6 @@ def _row(line: Line) -> dict[str, Any]:
 
 
 def _title(result: Result) -> str:
-    """Return what a panel compares: algorithm, message size, batch and stage."""
+    """Return the title of a panel, which says what it compares: algorithm, message size, batch, stage."""
     size = f"{'about ' if result.mixed else ''}{plot.size_text(result.message_bytes)}"
     return f"{result.algorithm}, {size}, {result.count:,} a call, {result.stage}"

@@ -11,7 +11,7 @@ from gpuhash.measure.bench import Result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Speeds of the same measurement in two benchmarks."""
+    """Holds the speeds of the same measurement in two benchmarks, before and after."""
 
     algorithm: str
     backend: str
@@ -23,13 +23,13 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """Speed after divided by speed before: above 1 is faster."""
+        """The speed after divided by the speed before: above 1 is faster."""
         return self.after_hashes_per_s / self.before_hashes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossover:
-    """The smallest batch from which one backend is faster than another, end to end."""
+    """Holds the smallest batch from which one backend is faster than another, end to end; None if never."""
 
     algorithm: str
     message_bytes: int
@@ -50,7 +50,7 @@ def to_csv(results: Iterable[Result]) -> str:
 
 
 def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Comparison]:
-    """Pair the measurements that two benchmarks have in common, in the order of the second."""
+    """Return the measurements that two benchmarks have in common, in the order of the second."""
     known = {_key(result): result for result in before}
     return [
         Comparison(

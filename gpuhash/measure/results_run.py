@@ -20,7 +20,7 @@ def run(
     price_texts: Sequence[str],
     plot_file: Path | None,
 ) -> None:
-    """Print what the files hold, as one table of machines and one of figures.
+    """Print what benchmark files hold: a table of the machines and one of the figures; draw them if asked.
 
     Raises GpuhashError if a file was refused, after the others have been shown.
     """

@@ -28,7 +28,7 @@ WIDE_SLOTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instructions:
-    """Number of instructions that one thread executes per hash, by pipe."""
+    """Holds how many instructions one GPU thread executes per hash, by the pipe that they occupy."""
 
     alu: int  # on the ALU pipe
     fma: int  # slots on the FMA pipe; a wide or high product takes two
@@ -37,7 +37,7 @@ class Instructions:
 
 
 def count(cubin: bytes, kernel: str) -> Instructions:
-    """Count the instructions in the longest loop of a kernel; without a loop, in the whole kernel.
+    """Return how many instructions the longest loop of a kernel has, by pipe; without a loop, the kernel.
 
     `cubin` is the machine code of the module that holds the kernel. The counts are of one thread and one turn
     of the loop. Raises BackendUnavailableError if nvdisasm is not installed or fails, KeyError if the module
@@ -55,7 +55,7 @@ def count(cubin: bytes, kernel: str) -> Instructions:
 
 
 def tables(cubin: bytes, kernel: str) -> Counter[int]:
-    """Count how often each truth table occurs among the LOP3 (three-input logic) instructions of a kernel."""
+    """Return how often each truth table occurs among a kernel's LOP3 (three-input logic) instructions."""
     found: Counter[int] = Counter()
     for kind, name, rest in _listing(cubin)[kernel]:
         match = re.search(r"0x([0-9a-f]+), !PT", rest)
@@ -70,7 +70,7 @@ def _uniform(opcode: str) -> bool:
 
 @lru_cache(maxsize=4)
 def _listing(cubin: bytes) -> dict[str, list[tuple[str, str, str]]]:
-    """Disassemble a module; return (kind, name, operands) of each label and instruction, by kernel."""
+    """Disassemble a module; map each kernel to (kind, name, operands) of its labels and instructions."""
     kernels: dict[str, list[tuple[str, str, str]]] = {}
     current: list[tuple[str, str, str]] = []
     for line in _disassemble(cubin).splitlines():

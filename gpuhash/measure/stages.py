@@ -40,7 +40,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage of one backend, with the functions that do it."""
+    """Holds one stage of a benchmark on one backend: its name, how many hashes it does, its functions."""
 
     backend: str
     name: str  # kernel, resident or end-to-end
@@ -50,7 +50,7 @@ class Stage:
 
 
 def of_batch(backend: str, which: Algorithm, messages: Messages) -> list[Stage]:
-    """Return the stages of hashing a batch of messages with one backend."""
+    """Return the stages, to be timed, of hashing a batch of messages with one backend."""
     batch = pack(messages)
     whole = Stage(
         backend=backend,
@@ -147,7 +147,7 @@ def _cuda_stages(device: CudaDevice, which: Algorithm, messages: Messages) -> li
 
 
 def cuda_search(device: CudaDevice, header: bytes, count: int) -> list[Stage]:
-    """Return the kernel stages of a header search on one GPU, the chosen variant first."""
+    """Return the stages, to be timed, of a header search's kernel on one GPU, the chosen variant first."""
     with device.current():
         found = device.cupy.zeros(2, np.uint32)
     calls = kernel_calls.search_calls(header, NO_TARGET, 0, count, found=found.data.ptr, capacity=1)
@@ -157,7 +157,7 @@ def cuda_search(device: CudaDevice, header: bytes, count: int) -> list[Stage]:
 def _kernel_stages(
     device: CudaDevice, calls: list[KernelCall], hashes: int, kept: tuple[Any, ...]
 ) -> list[Stage]:
-    """Return a stage for each kernel variant, the chosen one first, to show whether the choice is right.
+    """Return a stage to be timed for each kernel variant, the chosen one first, to check the choice.
 
     `kept` are the arrays whose addresses the calls hold; the stages keep them alive.
     """

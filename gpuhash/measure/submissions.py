@@ -31,7 +31,7 @@ WALL_POWER_NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A benchmark that was accepted, under the name of its file."""
+    """Holds a benchmark that was accepted, under the name of its file, and the machine's price per hour."""
 
     name: str
     benchmark: Benchmark
@@ -40,7 +40,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A file that was not accepted, and why."""
+    """Names a benchmark file that was not accepted, and why."""
 
     path: Path
     reason: str
@@ -48,7 +48,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A figure of a machine, with what it costs and which rules it breaks."""
+    """Holds one figure of a machine, what it costs, and which rules for benchmarks it breaks."""
 
     name: str  # of the submission
     result: Result
@@ -76,7 +76,7 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def collect(files: Sequence[Path], prices: dict[str, float]) -> tuple[list[Submission], list[Refusal]]:
-    """Read the files; return those accepted and those refused.
+    """Read benchmark files; return the accepted benchmarks and the refused files.
 
     `prices` are per hour, by name of a submission; the name "" stands for all others. Raises
     InvalidInputError if a price names no file.
@@ -107,7 +107,10 @@ def collect(files: Sequence[Path], prices: dict[str, float]) -> tuple[list[Submi
 
 
 def lines_of(submissions: Iterable[Submission], algorithm: str | None, stage: str | None) -> list[Line]:
-    """Return a line per figure, the fastest of each case first; only those of the names that are given."""
+    """Return a Line per figure of the benchmarks, the fastest of each case first.
+
+    Only figures of `algorithm` and `stage` are kept, where these are not None.
+    """
     lines = [
         Line(
             name=submission.name,
@@ -123,12 +126,12 @@ def lines_of(submissions: Iterable[Submission], algorithm: str | None, stage: st
 
 
 def case_of(result: Result) -> tuple[str, bool, int, int, str]:
-    """Return what must be equal for two figures to be compared."""
+    """Return what must be equal to compare two figures: algorithm, mixed or not, size, batch and stage."""
     return (result.algorithm, result.mixed, result.message_bytes, result.count, result.stage)
 
 
 def broken_rules(benchmark: Benchmark, result: Result) -> list[str]:
-    """Return the rules for a submission that a figure breaks, each with the value seen."""
+    """Return a text for each rule for submissions that a figure breaks, with the value seen."""
     broken = []
     method, elsewhere = benchmark.method, benchmark.conditions.busy_elsewhere_ratio
     if method.seconds_per_stage < LEAST_SECONDS:
@@ -154,7 +157,7 @@ def cost_of(price_per_hour: float | None, result: Result) -> float | None:
 
 
 def prices_of(texts: Iterable[str]) -> dict[str, float]:
-    """Read prices per hour: `2.5` for every file, `name=2.5` for the file name.json.
+    """Return prices per hour by name: `2.5` is for every file (""), `name=2.5` for the file name.json.
 
     Raises InvalidInputError if a price is no number above 0, or is given twice.
     """

@@ -22,7 +22,7 @@ from gpuhash.measure.energy import Clock, Energy, NvmlMeter, measure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Speed and energy of the work at one clock."""
+    """Holds speed, energy per hash and power of the work at one clock of the GPU."""
 
     locked_mhz: int | None  # None: the driver's own choice
     hashes_per_s: float
@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """The measurements at all clocks; the first is at the clock that the driver chooses."""
+    """Holds the measurements at all clocks; the first is at the clock that the driver chooses."""
 
     points: tuple[Point, ...]
 
@@ -49,7 +49,7 @@ class Sweep:
 
     @property
     def saving_ratio(self) -> float:
-        """Part of the energy per hash at the driver's clock that the best clock saves."""
+        """The part of the energy per hash at the driver's clock that the best clock saves: 0 to 1."""
         return 1 - self.best.joules_per_hash / self.default.joules_per_hash
 
 
@@ -63,11 +63,11 @@ def sweep(
     window_s: float = 5.0,
     clock: Clock | None = None,
 ) -> Sweep:
-    """Measure `work` at the driver's clock and at `steps` locked clocks, on the GPU at pci_bus_id.
+    """Measure speed and energy of `work` at the driver's clock and at `steps` locked clocks of a GPU.
 
-    work runs on that GPU and returns how many hashes it did. Its first call comes only after the GPU was
-    found idle, and it should not open the GPU earlier: in a container, NVML lists a process under another
-    number than the process itself knows, so it could not recognise itself.
+    `work` runs on the GPU at `pci_bus_id` and returns how many hashes it did. Its first call comes only after
+    the GPU was found idle, and it should not open the GPU earlier: in a container, NVML lists a process under
+    another number than the process itself knows, so it could not recognise itself.
 
     Raises MeasurementRefusedError without allow_clock_changes, without the right to lock clocks, and if
     another process computes on the GPU; BackendUnavailableError if the GPU's energy or clocks cannot be read.
@@ -131,7 +131,7 @@ def _require_idle(nvml: Any, handle: Any, pci_bus_id: str) -> None:
 
 
 def _clock_steps(nvml: Any, handle: Any, steps: int) -> list[int]:
-    """Return up to `steps` clocks in MHz, spread over those that the device supports, highest first."""
+    """Return up to `steps` clocks in MHz, spread over those that the GPU supports, highest first."""
     memory_mhz = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
     supported = sorted(set(nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory_mhz)), reverse=True)
     if steps >= len(supported):
@@ -150,7 +150,7 @@ def _try_lock(nvml: Any, handle: Any, mhz: int) -> None:
 
 @contextlib.contextmanager
 def _restored_clocks(nvml: Any, handle: Any) -> Iterator[None]:
-    """Reset the clocks when the `with` block ends, also if SIGTERM ends it."""
+    """Reset the GPU's clocks when the `with` block ends, even if SIGTERM ends it."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -43,7 +43,7 @@ def of_results(results: Sequence[Result]) -> Table:
 
 
 def of_peers(peers: Iterable[PeerResult]) -> Table:
-    """Return a table of the speeds of other programs and of ours."""
+    """Return a table of the speeds of other programs and of ours, which ran in turn."""
     rows = [
         (
             peer.algorithm,
@@ -61,7 +61,7 @@ def of_peers(peers: Iterable[PeerResult]) -> Table:
 
 
 def of_machines(submissions: Iterable[Submission]) -> Table:
-    """Return a table with a line per accepted file: on what machine and when it was made."""
+    """Return a table with a line per accepted benchmark file: on what machine and when it was made."""
     rows = []
     for submission in submissions:
         machine, conditions = submission.benchmark.machine, submission.benchmark.conditions
@@ -135,7 +135,7 @@ def of_comparison(comparisons: Iterable[Comparison]) -> Table:
 
 
 def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table:
-    """Return a table of the modelled limits of each kernel for a device with these SMs and this clock."""
+    """Return a table of each kernel's modelled limits for a GPU with `sm_count` SMs at a clock in MHz."""
     rows = [
         (
             limit.kernel,
@@ -154,7 +154,10 @@ def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table
 
 
 def of_cpu_bounds(bounds: Iterable[CpuBounds]) -> Table:
-    """Return a table of what all vector units allow, those that shift, and waiting for results."""
+    """Return a table of three bounds of the CPU in hashes per second, each a model.
+
+    They are what all vector units allow, what those that shift allow, and what waiting for results allows.
+    """
     rows = [
         (
             line.name,
@@ -187,7 +190,7 @@ def of_sweep(sweep: Sweep) -> Table:
 
 
 def of_crossovers(crossovers: Iterable[Crossover]) -> list[str]:
-    """Return sentences that say from which batch size on a backend is faster than another."""
+    """Return sentences that say from which batch size one backend is faster than another."""
     lines = []
     for line in crossovers:
         start = "at no batch measured" if line.from_count is None else f"from batches of {line.from_count} on"

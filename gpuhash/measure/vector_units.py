@@ -29,12 +29,18 @@ Step = Callable[[Lanes, Any, int, Any], Any]
 
 
 def _add_and_xor(lanes: Lanes, vector: Any, step: int, _unknown: Any) -> Any:
-    """Emit what every vector unit can do: the compiler cannot merge an addition and an XOR in turn."""
+    """Emit an addition and an XOR, which every vector unit can do; return the vector.
+
+    The compiler cannot merge operations that alternate so.
+    """
     return lanes.xor(lanes.add(vector, lanes.constant(0x9E3779B9 + step)), lanes.constant(0x55555555))
 
 
 def _rotate_twice(lanes: Lanes, vector: Any, _step: int, unknown: Any) -> Any:
-    """Emit two rotations: by a distance that it does not know the compiler cannot merge them."""
+    """Emit two rotations by a distance that the compiler does not know, so that it cannot merge them.
+
+    Returns the vector.
+    """
     return lanes.rotate_left_by(lanes.rotate_left_by(vector, unknown), unknown)
 
 
@@ -68,7 +74,7 @@ def _generate_spin(context: Any, builder: ir.IRBuilder, operands: Any, n_chains:
 
 @intrinsic
 def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit CHAINS chains that do not wait for each other: as much as the vector units can do."""
+    """Emit CHAINS chains of operations that do not wait for each other: all that the vector units can do."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         return _generate_spin(context, builder, arguments, CHAINS, _add_and_xor)
@@ -78,7 +84,7 @@ def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
 
 @intrinsic
 def _spin_chain(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit one chain, in which every operation waits for the one before."""
+    """Emit one chain of operations, in which each waits for the one before."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         return _generate_spin(context, builder, arguments, 1, _add_and_xor)
@@ -88,7 +94,7 @@ def _spin_chain(_typing: Any, rounds: Any, state: Any) -> Any:
 
 @intrinsic
 def _spin_rotations(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit CHAINS such chains of rotations: as much as the units that shift can do."""
+    """Emit CHAINS chains of rotations that do not wait for each other: all that shifting units can do."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         return _generate_spin(context, builder, arguments, CHAINS, _rotate_twice)
@@ -112,20 +118,27 @@ def _spin_rotations_often(rounds: int, state: Any) -> Any:
 
 
 def operations_per_s(thread_count: int) -> float:
-    """Measure the vector operations per second of thread_count threads that work at the same time.
+    """Return the vector operations per second of `thread_count` threads that work at the same time.
 
-    Each thread counts only the CPU time that it got, so other programs do not lower the figure.
+    They are measured. Each thread counts only the CPU time that it got, so other programs do not lower the
+    figure.
     """
     return _sum_of_threads(thread_count, _spin_often, CHAINS)
 
 
 def chained_operations_per_s(thread_count: int) -> float:
-    """Measure the same for one chain per thread: its clock divided by the latency of an operation."""
+    """Return the measured vector operations per second of threads in which each operation waits for the last.
+
+    For one thread this is the clock divided by the latency of an operation.
+    """
     return _sum_of_threads(thread_count, _spin_chain_often, 1)
 
 
 def shifts_per_s(thread_count: int) -> float:
-    """Measure the shifts per second of the units that can shift; a rotation is ROTATION_SHIFTS of them."""
+    """Return the measured shifts per second of the units that can shift, on `thread_count` threads.
+
+    A rotation counts as ROTATION_SHIFTS shifts.
+    """
     return _sum_of_threads(thread_count, _spin_rotations_often, CHAINS) * ROTATION_SHIFTS
 
 

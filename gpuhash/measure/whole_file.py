@@ -7,7 +7,7 @@ from gpuhash.errors import GpuhashError
 
 
 def require(path: Path) -> None:
-    """Raise GpuhashError if a file could not be written; leave no trace of the attempt."""
+    """Raise GpuhashError if a file could not be written at `path`; leave no trace of the attempt."""
     new = not path.exists()
     try:
         path.open("a").close()
@@ -18,7 +18,10 @@ def require(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file; a file of this name is replaced only when the new one is complete."""
+    """Write a text file; a file of this name is replaced only when the new one is complete.
+
+    Raises GpuhashError if that fails.
+    """
     try:
         if path.exists() and not path.is_file():  # a pipe or a device takes text as it comes
             path.write_text(text)

@@ -77,7 +77,7 @@ OUTPUT_TYPES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Describes one column: its Arrow type, one sentence `doc`, and whether it may be null.
+    """Describes one column of a table: name, Arrow type, one sentence `doc`, and whether it may be null.
 
     `values` is the closed set of its values; empty means any value of the type.
     """
@@ -126,12 +126,12 @@ class Table:
 
 
 def hash_hex(value: bytes) -> str:
-    """Return a hash (bytes in internal byte order) as RPC writes it: bytes reversed, in hex."""
+    """Return a hash (bytes in internal byte order) in display order, as RPC writes it: reversed, in hex."""
     return value[::-1].hex()
 
 
 def hash_bytes(text: str) -> bytes:
-    """Return a hash written as 64 hex digits, as RPC does, as bytes in internal byte order.
+    """Return the bytes of a hash, in internal byte order, from 64 hex digits in RPC's (reversed) order.
 
     Raises ValueError for any other text.
     """
@@ -153,7 +153,7 @@ def satoshi(amount: Decimal | int) -> int:
 def col(
     name: str, type_: pa.DataType, doc: str, *, nullable: bool = False, values: tuple[str, ...] = ()
 ) -> Column:
-    """Return a Column; its name, type and sentence are given by position."""
+    """Return a Column with the given name, Arrow type and sentence that describes the column."""
     return Column(name=name, type=type_, doc=doc, nullable=nullable, values=values)
 
 
