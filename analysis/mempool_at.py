@@ -20,6 +20,8 @@ FEERATE_EDGES: Final = (0, 0.5, 1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 200, 500, 10
 FIRST_YEAR: Final = 2009  # of the first block
 LAST_YEAR: Final = 9999
 MICROSECOND: Final = dt.timedelta(microseconds=1)
+NO_CUT: Final = 1 << 62  # above every number of a cut
+NO_POSITION: Final = 1 << 126  # above every place in a stream
 LISTED_COLUMNS: Final = (
     "txid",
     "chunk_feerate_sat_vb",
@@ -57,7 +59,10 @@ REPLAYED: Final = """
             CASE WHEN vsize_vb > 0 THEN fee_sat / vsize_vb END AS feerate_sat_vb
         FROM mempool_residence
         WHERE
-            node = $node AND session = $session AND position <= stream_position($at, 4294967295)
+            node = $node AND session = $session
+            -- Positions are slow to compare; these numbers leave out most that left before or came later.
+            AND last_cut_no >= $since AND (first_cut_no IS NULL OR first_cut_no <= $last_cut)
+            AND position <= stream_position($at, 4294967295)
             AND (left_position IS NULL OR left_position > stream_position($at, 4294967295))
     ),
     wanted AS (
@@ -143,23 +148,38 @@ LISTED: Final = """
     ORDER BY chunk_feerate_sat_vb DESC NULLS LAST, stay_no
     LIMIT $limit OFFSET $offset
 """
-STEPS: Final = """
+# The blocks around a moment, as cuts of the node's stream. `since` is the newest of the session.
+CUTS: Final = """
     SELECT
-        (
-            SELECT max(connected_at) FROM mempool_cuts
-            WHERE node = $node AND connected_at < $at
-        ) AS block_before,
-        (
-            SELECT min(connected_at) FROM mempool_cuts
-            WHERE node = $node AND connected_at > $after
-        ) AS block_after,
-        max(position // 4294967296) FILTER (position < stream_position($at, 0)) AS entry_before,
-        min(position // 4294967296) FILTER (position > stream_position($at, 4294967295)) AS entry_after,
-        max(left_position // 4294967296) FILTER (left_position < stream_position($at, 0)) AS exit_before,
-        min(left_position // 4294967296)
-            FILTER (left_position > stream_position($at, 4294967295)) AS exit_after
-    FROM mempool_residence
+        max(cut_no) FILTER (position < stream_position($at, 0)) AS before,
+        max(position) FILTER (position < stream_position($at, 0)) AS before_position,
+        max(connected_at) FILTER (position < stream_position($at, 0)) AS before_at,
+        min(cut_no) FILTER (position > stream_position($at, 4294967295)) AS after,
+        min(position) FILTER (position > stream_position($at, 4294967295)) AS after_position,
+        min(connected_at) FILTER (connected_at > $next) AS after_at,
+        max(cut_no) FILTER (position <= stream_position($at, 4294967295) AND session = $session) AS since
+    FROM mempool_cuts
     WHERE node = $node
+"""
+# Positions are slow to compare, so stays that neither came nor went between two cuts are left out first.
+CHANGES: Final = """
+    SELECT
+        greatest(
+            max(position) FILTER (position < stream_position($at, 0)),
+            max(left_position) FILTER (left_position < stream_position($at, 0))
+        ) AS before,
+        least(
+            min(position) FILTER (position > stream_position($at, 4294967295)),
+            min(left_position) FILTER (left_position > stream_position($at, 4294967295))
+        ) AS after
+    FROM mempool_residence
+    WHERE
+        node = $node
+        AND (
+            last_cut_no BETWEEN $first_cut AND $last_cut
+            OR first_cut_no BETWEEN $first_cut AND $last_cut
+            OR first_cut_no IS NULL
+        )
 """
 
 
@@ -235,7 +255,9 @@ def mempool_at(
     if chosen not in watched:
         return Mempool(at=moment, node=chosen, verdicts=verdicts, totals=None, bands=[], rows=[])
     session = next(row["session"] for row in verdicts if row["node"] == chosen)
-    connection.execute(REPLAYED, {"node": chosen, "session": session, "at": moment})
+    cuts = _cuts(connection, moment, chosen, session)
+    between = {"since": cuts["since"] or 0, "last_cut": cuts["after"] or NO_CUT}
+    connection.execute(REPLAYED, {"node": chosen, "session": session, "at": moment} | between)
     totals = _rows(connection, TOTALS, block_vb=BLOCK_VB)[0]
     bands = _rows(connection, BANDS, edges=[float(edge) for edge in FEERATE_EDGES])
     rows = _rows(connection, LISTED, limit=limit, offset=offset)
@@ -248,17 +270,31 @@ def steps_around(connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: s
     A change is an entry of a transaction or a removal. A step to a block is the last microsecond in which its
     transactions still waited. A moment that does not exist is None.
     """
-    found = _rows(connection, STEPS, node=node, at=at, after=at + MICROSECOND)[0]
-    changes = {
-        side: [found[f"{what}_{side}"] for what in ("entry", "exit") if found[f"{what}_{side}"] is not None]
-        for side in ("before", "after")
-    }
+    cuts = _cuts(connection, at, node)
+    first, last = cuts["before"] or 0, cuts["after"] or NO_CUT
+    changes = _changes(connection, at, node, first, last)
+    is_behind_cut = (changes["before"] or 0) >= (cuts["before_position"] or 0)
+    is_ahead_of_cut = (changes["after"] or NO_POSITION) <= (cuts["after_position"] or NO_POSITION)
+    if not (is_behind_cut and is_ahead_of_cut):  # a nearer change may have been left out
+        changes = _changes(connection, at, node, 0, NO_CUT)
     return {
-        "change_before": _moment(max(changes["before"], default=None)),
-        "change_after": _moment(min(changes["after"], default=None)),
-        "block_before": found["block_before"] and found["block_before"] - MICROSECOND,
-        "block_after": found["block_after"] and found["block_after"] - MICROSECOND,
+        "change_before": _moment(changes["before"]),
+        "change_after": _moment(changes["after"]),
+        "block_before": cuts["before_at"] and cuts["before_at"] - MICROSECOND,
+        "block_after": cuts["after_at"] and cuts["after_at"] - MICROSECOND,
     }
+
+
+def _cuts(
+    connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: str, session: str | None = None
+) -> Row:
+    return _rows(connection, CUTS, node=node, at=at, next=at + MICROSECOND, session=session)[0]
+
+
+def _changes(
+    connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: str, first_cut: int, last_cut: int
+) -> Row:
+    return _rows(connection, CHANGES, node=node, at=at, first_cut=first_cut, last_cut=last_cut)[0]
 
 
 def said(verdict: Row) -> str:
@@ -297,10 +333,11 @@ def summary(mempool: Mempool) -> list[str]:
     return lines
 
 
-def _moment(microseconds: int | None) -> dt.datetime | None:
-    if microseconds is None:
+def _moment(position: int | None) -> dt.datetime | None:
+    """Return the time of a place in the stream: its upper part, in microseconds."""
+    if position is None:
         return None
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(microseconds))
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(position) >> 32)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str, **named: Any) -> list[Row]:

@@ -1,6 +1,7 @@
 """Test the replay of a mempool: against a node played step by step, and as the command line shows it."""
 
 import csv
+import datetime as dt
 import io
 import random
 from collections.abc import Iterator
@@ -64,6 +65,20 @@ def test_every_moment_shows_what_waited_then(shared: SharedBuild, seed: int) -> 
             assert rows == (expected or {}), second
             assert sum(band["n_waiting"] for band in found.bands) == sum(
                 feerate is not None for feerate in (expected or {}).values()
+            )
+
+        places = connection.execute(
+            "SELECT position FROM mempool_residence UNION SELECT left_position FROM mempool_residence"
+            " WHERE left_position IS NOT NULL"
+        ).fetchall()
+        changed_at = sorted({dt.datetime.fromtimestamp((place >> 32) / 1e6, dt.UTC) for (place,) in places})
+        for second in truth:
+            steps = steps_around(connection, at(second), "n")
+            assert steps["change_before"] == max(
+                (each for each in changed_at if each < at(second)), default=None
+            )
+            assert steps["change_after"] == min(
+                (each for each in changed_at if each > at(second)), default=None
             )
 
 

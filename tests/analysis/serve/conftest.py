@@ -1,9 +1,10 @@
 """Builds the hostile world once per run, and serves it over a real socket."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import requests
@@ -13,8 +14,11 @@ from analysis.serve.address import bound
 from analysis.serve.app import application
 from analysis.serve.listener import BoundedServer
 from analysis.serve.results import Results
+from tests.analysis.report.chromium import Tab
 from tests.analysis.serve.hostile_world import RULES, tables
 from tests.analysis.world import write_world
+
+WAIT_S: Final = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -63,3 +67,12 @@ def site(served_database: Path) -> Iterator[Site]:
     yield Site(server)
     server.close()
     results.close()
+
+
+def wait_for(tab: Tab, script: str, words: str) -> str:
+    """Wait until a script of the page returns a text with these words, and return the text."""
+    end_s = time.monotonic() + WAIT_S
+    while words not in (text := tab.run(script)):
+        assert time.monotonic() < end_s, text
+        time.sleep(0.05)
+    return str(text)

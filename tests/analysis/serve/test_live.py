@@ -1,6 +1,5 @@
 """Test the live page in a real browser, with the collector's own server: new blocks, lost sight, return."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,10 @@ from collector.monitor.http import MonitorServer
 from collector.monitor.live_rows import MAX_ROWS, LiveRows
 from collector.monitor.metrics import Metrics, NodeState
 from collector.regtest.node import free_ports
-from tests.analysis.report.chromium import Tab, browser
-from tests.analysis.serve.conftest import Site, copied
+from tests.analysis.report.chromium import browser
+from tests.analysis.serve.conftest import Site, copied, wait_for
 from tests.analysis.serve.hostile_world import EVIL, NODE, POOL_NAME
 
-WAIT_S = 60
 BANNER = "return document.getElementById('live').textContent"
 FIRST_TILE = "return document.querySelector('#tiles .tile').textContent"
 NEW_HASH = bytes([9]) + bytes(31)
@@ -93,15 +91,6 @@ def live_site(served_database: Path, tmp_path: Path, collector: PlantedCollector
     feed.close()
     server.close()
     results.close()
-
-
-def wait_for(tab: Tab, script: str, words: str) -> str:
-    """Wait until a script of the page returns a text with these words, and return the text."""
-    end_s = time.monotonic() + WAIT_S
-    while words not in (text := tab.run(script)):
-        assert time.monotonic() < end_s, text
-        time.sleep(0.05)
-    return str(text)
 
 
 @pytest.mark.browser

@@ -11,7 +11,7 @@ import pytest
 from analysis.report.sections import policy
 from tests.analysis.report.chromium import Tab, browser
 from tests.analysis.report.test_accessibility import PHONE_PX, RUN_AXE
-from tests.analysis.serve.conftest import Site
+from tests.analysis.serve.conftest import Site, wait_for
 from tests.analysis.serve.hostile_world import EVIL, POOL_NAME
 from tests.analysis.world import label_bytes
 
@@ -69,7 +69,7 @@ def test_the_search_leads_to_the_page_by_keys(site: Site, tab: Tab) -> None:
     tab.run("document.getElementById('q').value = '3'; document.getElementById('q').focus();")
     tab.press("\ue007")
 
-    assert tab.run("return document.querySelector('h1').textContent").strip().startswith("Block 3")
+    wait_for(tab, "return document.querySelector('h1').textContent", "Block 3")
 
 
 @pytest.mark.browser
