@@ -7,19 +7,25 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from analysis.attribution.rules import default_rules_dir
+from analysis.database import open_database
+from analysis.engine import build
 from collector.config import NodeSettings, Settings
 from collector.dataset.schema import hash_bytes
 from collector.mempool.events import QUIET_US
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
+from collector.regtest.transaction import TxOutput
 from collector.regtest.wallet import pay
 from tests.functional.chaos.network import Proxy
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send, wait_published
-from tests.functional.running import collecting, settings_for, wait_complete, wait_for_log
+from tests.functional.running import collecting, samples, settings_for, wait_complete, wait_for_log
 from tests.functional.wires import Relay
 
 pytestmark = pytest.mark.bitcoind
 MATURITY = 100
+LARGE = [TxOutput(0, b"\x00\x14" + bytes(20))] * 2_900  # 90 kB of outputs
+FIFTEEN_DAYS_S = 15 * 86_400
 
 
 def spend_youngest_coinbase(rpc: RpcClient) -> bytes:
@@ -96,3 +102,46 @@ def test_a_block_that_comes_late_explains_its_conflicts(tmp_path: Path) -> None:
     (removed,) = (row for row in rows["mempool_events"] if row["event"] == "R")
     assert (removed["hash"], removed["removal_reason"]) == (doomed.transaction.txid, "conflict")
     assert [row["source"] for row in rows["blocks"]] == ["rpc"]
+
+
+def wait_polled(settings: Settings, count: int) -> None:
+    """Wait until mempool statistics were taken `count` times more."""
+    url = f"http://{settings.metrics}"
+    wanted = samples(url, table="mempool_stats")["rows_total"] + count
+    while samples(url, table="mempool_stats")["rows_total"] < wanted:
+        time.sleep(0.05)
+
+
+def test_what_expired_is_told_from_what_was_evicted(tmp_path: Path) -> None:
+    """Transactions of 15 days expire; those that pay least are evicted from a mempool of 5 MB."""
+    options = ("-acceptnonstdtxn=1", "-maxmempool=5", "-incrementalrelayfee=0.00000001")
+    with RegtestNode(find_bitcoind(), options=options) as node:
+        rpc = node.client()
+        wallet = make_wallet(node, 80, seed=16)
+        settings = settings_for(tmp_path / "dataset", alpha=node)
+        settings = settings.model_copy(update={"stats_interval_s": 0.2})
+        with collecting(settings) as logs:
+            wait_for_log(logs, "mempool.in_step")
+            rpc.call("setmocktime", int(time.time()) - FIFTEEN_DAYS_S)
+            send(rpc, wallet, 3)
+            old = node_mempool(rpc)
+            wait_complete(settings, node)
+            rpc.call("setmocktime", 0)
+            send(rpc, wallet, 1)
+            kept = node_mempool(rpc)
+            wait_complete(settings, node)
+            wait_polled(settings, 2)
+            for rank in range(70):
+                payment = pay([wallet.take()], LARGE, feerate_sat_vb=1 + rank / 50)
+                rpc.call("sendrawtransaction", payment.transaction.raw.hex())
+                kept.add(payment.transaction.txid)
+            evicted = kept - node_mempool(rpc)
+            wait_complete(settings, node)
+            wait_polled(settings, 2)
+    database = build(
+        settings.dataset, default_rules_dir(), tmp_path / "built.duckdb", marts=["removal_cause"]
+    ).database
+    with open_database(database) as connection:
+        causes = dict(connection.execute("SELECT txid, cause FROM removal_cause").fetchall())
+    assert (len(old), len(evicted) > 1) == (3, True)
+    assert causes == dict.fromkeys(old, "expired") | dict.fromkeys(evicted, "evicted")

@@ -1,0 +1,166 @@
+/*
+summary = "Which of the transactions that left a mempool without a block or a conflict expired, and which were evicted."
+method = """
+One row per R of mempool_events with the reason expired_or_evicted, which is what remains when no event explains a
+removal. A node expires a transaction that is too old, with its descendants; it evicts those that pay least when its
+mempool is full, and then asks for more than they paid. `expired`: its age, by the node's own time of entry, is at least
+mempool_expiry_s, or it is above an hour, which is the least that a node can be told, and the mempool had room. `evicted`:
+it was younger, the mempool was full at one of the two polls around the removal (mempool_stats), and it paid less than
+the lowest feerate that the mempool accepted at the later one. A child that left within a second of its parent has the
+cause of the parent. `untold` is the rest: the polls are missing, or neither fits. The node does not say when it lets
+transactions expire; where it is told to do so sooner than after 14 days, one that expires while the mempool is full and
+that pays little counts as evicted.
+"""
+grain = ["node", "session", "sequence"]
+[parameters]
+mempool_expiry_s = {value = 1209600, doc = "s; 14 days, the default of Bitcoin Core's -mempoolexpiry"}
+full_ratio = {value = 0.9, doc = "part of the allowed memory from which on a mempool counts as full"}
+[columns]
+node = "VARCHAR  name of the watched node"
+session = "VARCHAR  the session's key in stg_nodes"
+sequence = "BIGINT  counter of the R, as in mempool_events"
+txid = "BLOB  transaction id, internal byte order"
+removed_at = "TIMESTAMP WITH TIME ZONE  time on our clock of the R"
+age_s = "DOUBLE  s since the node's own time of entry, or else ours; null when neither is known"
+feerate_sat_vb = "DOUBLE  sat/vB that it paid itself; null when never learnt"
+usage_ratio = "DOUBLE  0..1, part of the allowed memory in use, the larger of the polls before and after; null without polls"
+min_feerate_sat_vb = "DOUBLE  sat/vB, lowest feerate that the mempool accepted at the poll after it; null without one"
+cause = "VARCHAR  expired, evicted or untold"
+*/
+with
+
+losses as (
+    select
+        node,
+        session,
+        sequence,
+        hash as txid,
+        received_at as removed_at
+    from stg_mempool_events
+    where event = 'R' and removal_reason = 'expired_or_evicted'
+),
+
+entries as (
+    select
+        losses.node,
+        losses.session,
+        losses.sequence,
+        stg_mempool_txs.parents,
+        stg_mempool_txs.fee_sat / nullif(stg_mempool_txs.vsize_vb, 0) as feerate_sat_vb,
+        coalesce(
+            stg_mempool_txs.node_entered_at,
+            case when stg_mempool_txs.first_seen_kind = 'pushed' then stg_mempool_txs.entered_at end
+        ) as entered_at
+    from losses
+    inner join stg_mempool_txs
+        on
+            losses.node = stg_mempool_txs.node
+            and losses.session = stg_mempool_txs.session
+            and losses.txid = stg_mempool_txs.txid
+    where stg_mempool_txs.entered_at <= losses.removed_at
+    qualify row_number() over (
+        partition by losses.node, losses.session, losses.sequence order by stg_mempool_txs.entered_at desc
+    ) = 1
+),
+
+polls as (
+    select
+        node,
+        session,
+        taken_at,
+        usage_bytes / nullif(max_usage_bytes, 0) as usage_ratio,
+        lead(usage_bytes / nullif(max_usage_bytes, 0)) over in_order as next_usage_ratio,
+        lead(min_feerate_sat_vb) over in_order as next_min_feerate_sat_vb
+    from stg_mempool_stats
+    window in_order as (partition by node, session order by taken_at)
+),
+
+polled as (
+    select
+        losses.node,
+        losses.session,
+        losses.sequence,
+        polls.next_min_feerate_sat_vb as min_feerate_sat_vb,
+        greatest(polls.usage_ratio, coalesce(polls.next_usage_ratio, polls.usage_ratio)) as usage_ratio
+    from losses
+    asof inner join polls
+        on losses.node = polls.node and losses.session = polls.session and losses.removed_at >= polls.taken_at
+),
+
+measured as (
+    select
+        losses.*,
+        entries.parents,
+        entries.feerate_sat_vb,
+        polled.usage_ratio,
+        polled.min_feerate_sat_vb,
+        seconds_between(entries.entered_at, losses.removed_at) as age_s
+    from losses
+    left join entries
+        on
+            losses.node = entries.node
+            and losses.session = entries.session
+            and losses.sequence = entries.sequence
+    left join polled
+        on
+            losses.node = polled.node
+            and losses.session = polled.session
+            and losses.sequence = polled.sequence
+),
+
+judged as (
+    select
+        *,
+        case
+            when age_s >= getvariable('mempool_expiry_s') then 'expired'
+            when age_s >= 3600 and usage_ratio < getvariable('full_ratio') then 'expired'
+            when usage_ratio >= getvariable('full_ratio') and feerate_sat_vb < min_feerate_sat_vb then 'evicted'
+        end as own_cause
+    from measured
+),
+
+children as (
+    select
+        node,
+        session,
+        sequence,
+        removed_at,
+        unnest(parents) as parent_txid
+    from judged
+    where own_cause is null
+),
+
+inherited as (
+    select
+        children.node,
+        children.session,
+        children.sequence,
+        min(judged.own_cause) as cause
+    from children
+    inner join judged
+        on
+            children.node = judged.node
+            and children.session = judged.session
+            and children.parent_txid = judged.txid
+    where judged.own_cause is not null and abs(seconds_between(judged.removed_at, children.removed_at)) <= 1
+    group by children.node, children.session, children.sequence
+)
+
+select
+    judged.node,
+    judged.session,
+    judged.sequence,
+    judged.txid,
+    judged.removed_at,
+    judged.age_s,
+    judged.feerate_sat_vb,
+    judged.usage_ratio,
+    judged.min_feerate_sat_vb,
+    coalesce(judged.own_cause, inherited.cause, 'untold') as cause
+from judged
+left join inherited
+    on
+        judged.node = inherited.node
+        and judged.session = inherited.session
+        and judged.sequence = inherited.sequence
+order by judged.node, judged.removed_at, judged.session, judged.sequence
