@@ -115,7 +115,7 @@ def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
 def named_parts(connection: duckdb.DuckDBPyConnection) -> Path | None:
     """Return the folder of Parquet parts of large marts that a database names.
 
-    None if that folder is gone.
+    The result is None if that folder is gone.
     """
     folder = _facts(connection, "FROM build_log").get("parts")
     return Path(folder) if folder is not None and is_parts_folder(Path(folder)) else None

@@ -56,7 +56,7 @@ class Description:
 def describe(name: str) -> Description:
     """Return the Description of a mart, staging view, check or raw table.
 
-    UnknownRelationError for another name.
+    Raises UnknownRelationError for another name.
     """
     models = {model.name: model for model in read_models()}
     model = models.get(name)

@@ -78,7 +78,7 @@ def refuse_strange_paths(dataset: Dataset) -> None:
 def unreadable_file(dataset: Dataset) -> DatasetError | None:
     """Return a DatasetError that names the first file of a dataset that cannot be read.
 
-    None if all can be.
+    The result is None if all files can be read.
     """
     found = find_unreadable_file(path for table in TABLES.values() for path in dataset.paths(table))
     return None if found is None else DatasetError(str(found))

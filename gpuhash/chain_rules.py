@@ -141,9 +141,9 @@ def required_bits(rules: ChainRules, first_height: int, times: Numbers, bits: Nu
 
 
 def _retargeted_or_unknown(rules: ChainRules, bits: int, took_s: int) -> int:
-    """Return what `retargeted` returns.
+    """Return what `retargeted` returns, or -1 where `bits` are impossible.
 
-    -1 where `bits` are impossible, which is a fault of their own header.
+    Impossible bits are a fault of their own header.
     """
     try:
         return retargeted(rules, bits, took_s)

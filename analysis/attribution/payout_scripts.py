@@ -100,7 +100,7 @@ def _polymod(groups: list[int]) -> int:
 def _bytes_of_groups(groups: list[int]) -> bytes | None:
     """Join groups of 5 bits to bytes and return them.
 
-    None where the padding exceeds 4 bits or is not zero.
+    The result is None where the padding exceeds 4 bits or is not zero.
     """
     number = 0
     for group in groups:

@@ -86,7 +86,7 @@ class Table:
     def groups(self) -> list[tuple[str, int]]:
         """Return the upper line of column heads as (label, number of columns).
 
-        Empty if no column has a group.
+        The list is empty if no column has a group.
         """
         runs = itertools.groupby(self.columns, key=lambda column: column.group)
         groups = [(label, len(list(run))) for label, run in runs]

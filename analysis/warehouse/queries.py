@@ -79,7 +79,7 @@ def _names(query: exp.Query) -> list[str]:
 def _common_table(source: exp.Expr) -> exp.Query:
     """Return the query of the common table expression that a FROM or JOIN names.
 
-    CatalogError if none has it.
+    Raises CatalogError if there is none of that name.
     """
     scope = source.find_ancestor(exp.Query)
     while scope is not None:

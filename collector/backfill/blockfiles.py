@@ -114,7 +114,7 @@ class BlockFolder:
     def read(self, file: int, at: int, size_bytes: int, kind: str = "blk") -> bytes:
         """Return `size_bytes` of a file from byte `at`, without the obfuscation.
 
-        Fewer when the file ends earlier.
+        The result is shorter when the file ends earlier.
         """
         data = bytearray(os.pread(self._handle(file, kind), size_bytes, at))
         if self._key.any():

@@ -138,7 +138,7 @@ def _run(
 def parse_selection(first: str | None, last: str | None) -> "BlockSelection":
     """Return the blocks that --from and --to select, each a height or a date.
 
-    BadParameter for another text.
+    Raises typer.BadParameter for another text.
     """
     from collector.backfill.selection import BlockSelection
 

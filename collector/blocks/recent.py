@@ -48,7 +48,7 @@ class RecentBlocks:
     def block_with(self, txid: bytes) -> bytes | None:
         """Return the hash of that one of the last 12 blocks which contains a transaction.
 
-        None if none does.
+        The result is None if none of these blocks does.
         """
         return next((hash_ for hash_, block in self._blocks.items() if txid in block.fees_sat), None)
 
@@ -97,7 +97,7 @@ class ParsedBlocks:
     def forget(self, now_us: int, needed: Container[bytes]) -> None:
         """Drop the blocks that were parsed more than five minutes before `now_us` (monotonic clock).
 
-        Those whose hashes are in `needed` stay: nobody else may have them when the node has lost them.
+        Blocks whose hashes are in `needed` stay: nobody else may have them when the node has lost them.
         """
         old = takewhile(lambda item: now_us - item[1].added_us > KEEP_PARSED_US, self._blocks.items())
         for block_hash in [block_hash for block_hash, _ in old if block_hash not in needed]:

@@ -128,7 +128,7 @@ class BlockTracker:
     def take_raw(self, raw: bytes) -> Block:
         """Parse, verify, keep and return the block of a `rawblock` message.
 
-        DecodeError when it is not valid.
+        Raises DecodeError when the block is not valid.
         """
         parsed = parse_block(raw)
         verdict = verify_block(parsed.block, self._chain)
@@ -162,9 +162,9 @@ class BlockTracker:
             self._requests.ask_block(block_hash, needs_raw=needs_raw)
 
     def fetch_missing(self, hashes: Iterable[bytes], due_us: int) -> None:
-        """Queue blocks for fetching at the time `due_us` (monotonic).
+        """Queue blocks for fetching at the time `due_us` (monotonic clock).
 
-        Those that are stored by then are skipped. When such a block is stored, its parent is fetched too if
+        Blocks that are stored by then are skipped. When such a block is stored, its parent is fetched too if
         the dataset lacks it.
         """
         self._missing += [_MissingBlock(hash_, due_us) for hash_ in hashes if hash_ not in self._stored]
@@ -359,7 +359,7 @@ class BlockTracker:
 def _parse_named(raw: bytes, block_hash: bytes) -> ParsedBlock:
     """Parse and return the block that the node gave for a hash.
 
-    DecodeError when it is another block or none.
+    Raises DecodeError when it is another block or none.
     """
     parsed = parse_block(raw)
     if parsed.block.block_hash != block_hash:

@@ -107,7 +107,7 @@ def bring_up_to_date(dataset: Dataset, catalog: Any) -> Iterator[CatalogedTable]
 
 
 def remove_unused_metadata(dataset: Dataset, catalog: Any) -> None:
-    """Remove metadata files of our own catalogue that no snapshot has named for the last hour."""
+    """Remove metadata files of our own catalogue that no snapshot names, if they are over an hour old."""
     latest_s = time.time() - UNUSED_AFTER_S
     for name in TABLES:
         table = catalog.load_table((dataset.chain, name))

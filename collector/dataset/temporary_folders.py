@@ -60,9 +60,9 @@ def _remove_unused(prefix: str, place: Path) -> None:
 
 
 def _lock_unused(folder: Path) -> int | None:
-    """Lock a folder and return the handle.
+    """Lock a folder and return the handle that holds the lock.
 
-    None if the folder has gone, is no folder, or is locked already.
+    The result is None if the folder has gone, is no folder, or is locked already.
     """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

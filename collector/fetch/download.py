@@ -176,7 +176,7 @@ class Downloader:
     def _receive_all(self, file: RemoteFile, part: PartialFile, progress: Progress) -> None:
         """Request a file again and again until it is complete, with pauses that grow.
 
-        Else raise FetchError.
+        Raises FetchError after too many attempts without progress.
         """
         pauses = Backoff(self.first_pause_s, LONGEST_PAUSE_S)
         n_fruitless = 0
@@ -424,7 +424,7 @@ def _accepted(url: str, response: requests.Response) -> requests.Response:
 def _answer(file: RemoteFile, response: requests.Response, start: int, validator: str) -> Answer:
     """Return which bytes follow, from the header of a server's answer.
 
-    FetchError if it contradicts itself.
+    Raises FetchError if the header contradicts itself.
     """
     given = response.headers.get("ETag", "")
     if not given or given.startswith("W/"):  # a weak one does not promise the same bytes

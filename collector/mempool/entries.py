@@ -124,12 +124,12 @@ class PendingEntries:
 
     @property
     def n_unasked(self) -> int:
-        """Return about how many pending transactions we have not asked the node."""
+        """Return the number of pending transactions that the node has not been asked about."""
         return len(self._unasked) + len(self._backlog)
 
     @property
     def n_new(self) -> int:
-        """Return about how many of the transactions that messages announced we have not asked the node."""
+        """Return how many transactions that messages announced the node has not been asked about."""
         return len(self._unasked)
 
     def add(self, entry: PendingEntry) -> None:

@@ -137,7 +137,7 @@ class _Collector:
 def _import_third_parties(scenario: Scenario, out: Path) -> None:
     """Import the scenario's files of prices and pool labels into the dataset.
 
-    RegtestError if one is refused.
+    Raises RegtestError if one is refused.
     """
     for kind, party in (("prices", scenario.prices), ("labels", scenario.labels)):
         if party is None:

@@ -244,7 +244,7 @@ class NodeWatch:
     def _await_node(self) -> PreparedNode | None:
         """Try the node until it answers, and return it checked and subscribed.
 
-        None if the service stops first.
+        The result is None if the service stops first.
         """
         reason = ""
         while not self._stop.is_set():

@@ -83,7 +83,7 @@ class Result:
     def share_of_limit(self) -> float | None:
         """The hashes per second divided by the most that the machine can do.
 
-        None if that limit is unknown.
+        It is None if that limit is unknown.
         """
         return self.hashes_per_s / self.limit_hashes_per_s if self.limit_hashes_per_s else None
 

@@ -207,9 +207,9 @@ def _kinds(rows: Sequence[Row]) -> list[str]:
 
 
 def _panel(marts: Marts, rows: Sequence[Row], name: str, title: str, *, axis: RatioAxis) -> Panel | None:
-    """Return a drawing of the ratio `name` of every pool, a mark for each kind of feerate.
+    """Return a drawing of the ratio `name` of every pool, with a mark for each kind of feerate.
 
-    None without it.
+    The result is None if no row has that ratio.
     """
     drawn = [ratio_row(marts, row, name, mark=MARKS[row["feerate_kind"]]) for row in rows_to_draw(rows, name)]
     if not drawn:
