@@ -90,8 +90,8 @@ def sources_hash() -> str:
 def commit() -> str:
     """Return the git commit of our sources, with `-dirty` where a file differs.
 
-    NO_COMMIT where none is known. pip writes down the commit of a package that it installed from a
-    repository; git names that of a checkout.
+    The text NO_COMMIT is returned where no commit is known. pip writes down the commit of a package that it
+    installed from a repository; git names that of a checkout.
     """
     written = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     installed = json.loads(written).get("vcs_info", {}).get("commit_id") if written else None

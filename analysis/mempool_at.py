@@ -298,9 +298,9 @@ def _changes(
 
 
 def said(verdict: Row) -> str:
-    """Return a sentence: whether a node was watched at a moment.
+    """Return a sentence that says whether a node was watched at a moment.
 
-    If not, when it was before and after that.
+    If it was not, the sentence says when the observation before ended and the next began.
     """
     if verdict["is_observed"]:
         return f"Watched from {written(verdict['from_at'])} to {written(verdict['to_at'])}."

@@ -87,6 +87,6 @@ def content_of(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -
 
 
 def _query(table: Table, rows: str) -> str:
-    """Write a query for a table's name, the number of its rows, and the sum of their hashes."""
+    """Return a SQL query for a table's name, the number of its rows, and the sum of the rows' hashes."""
     columns = ", ".join(column.name for column in table.columns)
     return f"SELECT '{table.name}', count(*), coalesce(sum(hash({columns})), 0) FROM {rows}"  # noqa: S608 - names of the contract

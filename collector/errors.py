@@ -96,15 +96,15 @@ class ServerUnavailable(FetchError):  # noqa: N818 - a state of the server, not 
 
 
 class StoreError(CollectorError):
-    """An object store cannot be used, or does not hold what it should."""
+    """Means that an object store cannot be used, or does not hold what it should."""
 
 
 class StoreUnavailable(StoreError):  # noqa: N818 - a state of the store, not a mistake
-    """The store may answer later. Callers try again after this error and after no other."""
+    """Means that an object store may answer later. Callers try again after this error and after no other."""
 
 
 class StoreChanged(StoreError):  # noqa: N818 - what another process did, not a mistake
-    """Another process has written the object that we were about to replace."""
+    """Means that another process has written the object that we were about to replace in a store."""
 
 
 class RegtestError(CollectorError):

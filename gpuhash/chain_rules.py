@@ -154,8 +154,9 @@ def _retargeted_or_unknown(rules: ChainRules, bits: int, took_s: int) -> int:
 def _last_hard_bits(rules: ChainRules, heights: Numbers, bits: Numbers) -> Numbers:
     """Return, for each header, the compact target to use after a testnet block of the easiest target.
 
-    It is the last target that is not the easiest. The first header of a period ends the search, whatever it
-    states. -1 where it lies before the input.
+    It is the last target, up to and including this header, that is not the easiest. The first header of a
+    period ends the search, whatever target it states. The result is -1 where the input starts too late to
+    tell.
     """
     ends = (heights % PERIOD == 0) | (bits != rules.limit_bits)
     positions = np.maximum.accumulate(np.where(ends, np.arange(len(bits)), -1))

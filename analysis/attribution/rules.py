@@ -161,7 +161,7 @@ class RuleSet:
     def slug_of_name(self) -> dict[str, str]:
         """Map the name and each alias of a pool, case folded, to its slug.
 
-        It reads the labels that others publish.
+        It serves to read the labels that others publish.
         """
         return {name.casefold(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
 

@@ -38,7 +38,10 @@ def read_facts(connection: duckdb.DuckDBPyConnection, *, anonymous: bool) -> dic
 def write_marts(
     connection: duckdb.DuckDBPyConnection, folder: Path, *, anonymous: bool
 ) -> dict[str, tuple[Path, int]]:
-    """Write every mart as `<name>.parquet` in a folder; return path and number of rows of each, by name."""
+    """Write every mart as `<name>.parquet` in a folder; return path and number of rows of each, by name.
+
+    If `anonymous`, the names of our nodes and the addresses of hosts are left out.
+    """
     models = released_marts()
     names = node_names(connection, models) if anonymous else None
     return {model.name: _write_mart(connection, model, folder, names) for model in models}

@@ -102,8 +102,8 @@ def growth_rates(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedState
 def two_stages(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
     """Yield the checked statement that the network's hashrate grows exponentially only until t = 1004.
 
-    The change of growth at that day is compared with the changes at other dates. t counts days from the
-    slides' first day.
+    The change of the hashrate around that day is compared with its changes around other dates. t counts days
+    from the slides' first day.
     """
     days, values = series(connection, HASHRATES, "ALL")
     window = S2_FIRST_T - S1_LAST_T

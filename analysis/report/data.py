@@ -392,12 +392,11 @@ def _sources(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
 
 
 def _block_ratios(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
-    """Return for each block of the active chain how much it took of the best-paying transactions.
+    """Return for each block of the active chain two ratios on which waiting transactions it took.
 
-    X is the number of transactions in the block. `top_x_ratio` is the part of the X best-paying waiting
-    transactions that the block took; `outside_2x_ratio` is the part of its transactions that were not among
-    the 2X best-paying. Transactions are ranked by package feerate. Blocks that could not be measured are left
-    out.
+    X is the number of transactions in the block, and waiting transactions are ranked by package feerate.
+    `top_x_ratio` is the part of the best X that the block took; `outside_2x_ratio` is the part that it took
+    of those ranked below the best 2X. Blocks that could not be measured are left out.
     """
     counted = blocks.filter("is_active AND is_counted AND feerate_kind = 'package'")
     return _rows(counted.project("pool, top_x_ratio, outside_2x_ratio, block_hash").order("block_hash"))

@@ -213,12 +213,10 @@ def metric(number: float | None, unit: str) -> str:
 
 
 def hashprice(amount_per_ph: float | None, unit: str) -> str:
-    """Format what 1 PH/s earns in a day, as `1 PH/s earned 55.3 USD`; `unit` is the currency.
+    """Format what 1 PH/s earns in a day, as `1 PH/s earned 55.3 USD`.
 
-    `unit` is the currency.
-
-    If 1 PH/s would earn 10^9 or more, as on a chain with a low difficulty, the amount for the largest of 1
-    TH/s, 1 GH/s, 1 MH/s, 1 kH/s and 1 H/s that earns less is written.
+    `unit` is the currency. If 1 PH/s would earn 10^9 or more, as on a chain with a low difficulty, the amount
+    for the largest of 1 TH/s, 1 GH/s, 1 MH/s, 1 kH/s and 1 H/s that earns less is written.
     """
     if amount_per_ph is None or math.isnan(amount_per_ph):
         return NOTHING

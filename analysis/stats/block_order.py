@@ -69,9 +69,11 @@ def place_error(values: Numbers) -> float:
 
 
 def _falling_order_column(lists: pa.ChunkedArray, low_quantile: pa.ChunkedArray) -> pa.Array:
-    """Return a struct per list: number of distinct values, longest falling chain, its quantile, place error.
+    """Return a struct per list on how much of it stands in falling order.
 
-    The quantile is a low one, given per row; the place error is that of `place_error`.
+    It has the number of distinct values, the length of the longest falling chain, a low quantile of the
+    values in that chain (`low_quantile`, given per row), and the place error. An empty list gives 0, 0 and
+    nulls.
     """
     rows: list[tuple[int, int, float | None, float | None]] = []
     for cell, quantile in zip(lists, low_quantile, strict=True):

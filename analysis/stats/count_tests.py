@@ -154,7 +154,7 @@ def _rate_ratio_column(
 ) -> pa.Array:
     """Return for each row the ratio of the rates a / n and b / m, its 95 % interval and p-value.
 
-    A row with a null gives nulls.
+    a and b are counts; n and m are their exposures. A row with a null gives nulls.
     """
     found = rate_ratios(*_floats(a, n, b, m))
     arrays = [pa.array(each, pa.float64(), from_pandas=True) for each in found]

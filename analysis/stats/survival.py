@@ -140,9 +140,9 @@ def standard_error(
     cell = batch * n_columns + np.searchsorted(grid, table.times)[place]
 
     def over(values: Numbers | None = None) -> Numbers:
-        """Return, per batch and time, the sum of `values` over spells that have ended.
+        """Return, per batch and time, the sum of `values` over the spells that have ended by then.
 
-        Without values a count.
+        Without `values` the spells are counted.
         """
         sums = np.bincount(cell, values, minlength=n_batches * n_columns)
         total: Numbers = sums.reshape(n_batches, n_columns)[:, :-1].cumsum(axis=1)

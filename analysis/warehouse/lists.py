@@ -112,7 +112,7 @@ def function(node: exp.Expr) -> exp.Expr:
 def _by_name(node: exp.Anonymous) -> exp.Expr:
     """Return in Spark's SQL those list functions that the parser sqlglot does not know.
 
-    Others as they are.
+    Any other function is returned as it is.
     """
     match node.name.lower():
         case "list_position":

@@ -22,7 +22,7 @@ def literal(node: exp.Expr) -> exp.Expr:
 def wide_integer(node: exp.Expr) -> exp.Expr:
     """Return a type of 128 bits as decimal(38, 0), the widest whole number of Spark.
 
-    Other nodes as they are.
+    Any other node of the syntax tree is returned as it is.
     """
     if isinstance(node, exp.DataType) and node.this in {exp.DataType.Type.INT128, exp.DataType.Type.UINT128}:
         return exp.DataType.build("decimal(38, 0)")

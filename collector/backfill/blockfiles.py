@@ -99,9 +99,9 @@ class BlockFolder:
         return f"{kind}{file:05d}.dat"
 
     def size_bytes(self, file: int, kind: str = "blk") -> int:
-        """Return a file's present size in bytes, which a node may be changing.
+        """Return the present size of a file in bytes; it is 0 when there is no such file.
 
-        0 when there is no such file.
+        A node may be writing the file.
         """
         if file not in self.numbers[kind] or not self.is_there(file, kind):
             return 0

@@ -133,7 +133,10 @@ def ask_spent(client: RpcClient, block_hash: bytes) -> tuple[Integers | None, By
 
 
 def check_chain(client: RpcClient, chain: str) -> tuple[int, bytes]:
-    """Return height and hash of the node's tip; raise WrongChain when the node is on another chain."""
+    """Return height and hash of the node's tip; raise WrongChain when the node is on another chain.
+
+    `chain` is the chain that the node must be on, such as `main`.
+    """
     answer = client.call("getblockchaininfo")
     node_chain = _field(client, "getblockchaininfo", answer, "chain", str)
     if node_chain != chain:

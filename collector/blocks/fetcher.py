@@ -139,7 +139,7 @@ class BlockFetcher:
     def txids_of(self, block_hash: bytes) -> list[bytes]:
         """Return the txids of a block in block order.
 
-        An empty list if it was not parsed in the last minutes.
+        The list is empty if the block was not parsed in the last minutes.
         """
         block = self._tracker.block(block_hash)
         return [] if block is None else [transaction.txid for transaction in block.transactions]
@@ -147,7 +147,7 @@ class BlockFetcher:
     def outpoints_spent_in(self, block_hash: bytes) -> list[bytes]:
         """Return the outpoints that a block spends.
 
-        An empty list if it was not parsed in the last minutes.
+        The list is empty if the block was not parsed in the last minutes.
         """
         block = self._tracker.block(block_hash)
         if block is None:

@@ -225,9 +225,9 @@ def _collect_descendants(graph: BlockGraph, start: int, stamp: int) -> int:
 
 @compiled
 def _rate_cluster(graph: BlockGraph, n_members: int, stamp: int) -> int:
-    """Compute the feerates of one group of relatives in a block, the best-paying package first.
+    """Write the feerates (sat/vB) of one group of relatives in a block into `graph`, the best package first.
 
-    Returns the last number that a search used as its mark.
+    `stamp` marks what a search has visited, and each search takes the next number. Returns the last one used.
     """
     for m in range(n_members):
         stamp += 1

@@ -128,7 +128,10 @@ def _easiest_target(block: Block, chain: str) -> int:
 
 
 def _is_committed(block: Block, *, is_segwit: bool) -> bool:
-    """Return whether the coinbase commits to the witness data; without a commitment there may be none."""
+    """Return whether the coinbase commits to the witness data of the block as BIP 141 demands.
+
+    Without a commitment, no transaction may have witness data.
+    """
     commitment = witness_commitment(block.coinbase.outputs) if is_segwit else None
     if commitment is None:
         return not any(transaction.has_witness for transaction in block.transactions)

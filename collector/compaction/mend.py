@@ -70,9 +70,10 @@ def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.Duc
 def _mend_folder(
     dataset: Dataset, folder: Path, connection: duckdb.DuckDBPyConnection, replacements: Replacements
 ) -> Mended | None:
-    """Fill fees in a folder's files: those with fees to fill become one new file; None if there are none.
+    """Fill missing fees in a folder's files of mempool transactions; the files become one new file.
 
-    A failure leaves the folder as it is and is described in the result.
+    Returns what was done, or None if no row lacks a fee that a block tells. A failure leaves the folder as it
+    is and is described in the result.
     """
     partition = f"{MEMPOOL_TXS.name}/{folder.name}"
     n_filled = 0

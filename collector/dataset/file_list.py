@@ -27,7 +27,10 @@ FILE_PATH: Final = re.compile(rf"(?:{'|'.join(TABLES)})/{_NAME}/{_NAME}\.parquet
 
 
 class ListedFile(BaseModel):
-    """Describes one file; its path, relative to the folder of the chain, is its key in the list."""
+    """Describes one file of a dataset in an object store: size, SHA-256, ETag and local time of change.
+
+    Its path, relative to the folder of the chain, is its key in the list.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,7 +41,7 @@ class ListedFile(BaseModel):
 
 
 class FileList(BaseModel):
-    """Is the content of `files.json`."""
+    """Holds the content of `files.json`: the files of one chain in an object store, and who wrote them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,7 +53,10 @@ class FileList(BaseModel):
 
     @classmethod
     def read(cls, content: bytes, where: StoreAddress) -> Self:
-        """Read a list; raise StoreError that names the store `where` if it is none of ours."""
+        """Return the list in the bytes of `files.json`.
+
+        Raises StoreError that names the store `where` if it is no list of ours.
+        """
         try:
             found = cls.model_validate_json(content)
         except ValidationError:
@@ -63,10 +69,10 @@ class FileList(BaseModel):
         return found
 
     def content(self) -> bytes:
-        """Return the list as JSON."""
+        """Return the list as JSON, in bytes."""
         return self.model_dump_json(indent=1).encode()
 
 
 def list_path(chain: str) -> str:
-    """Return the path, relative to the dataset, of the list of a chain."""
+    """Return the path of the list `files.json` of a chain, relative to the dataset."""
     return f"{CHAIN_PREFIX}{chain}/{LIST_NAME}"

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class StoredObject(NamedTuple):
-    """Says what the store tells of an object."""
+    """Holds what an object store says of one object: its path in the dataset, size in bytes and ETag."""
 
     path: str  # relative to the dataset
     size_bytes: int
@@ -44,7 +44,7 @@ class StoredObject(NamedTuple):
 
 @dataclass
 class ObjectStore:
-    """Gives access to the objects below one address. Bounds on time are in seconds."""
+    """Gives access to the objects of a dataset in an S3 store. Bounds on time are in seconds."""
 
     address: StoreAddress
     endpoint: str | None = None  # URL of the store; None: what the environment names, or else Amazon's
@@ -64,7 +64,7 @@ class ObjectStore:
         return self._request(attempt, missing=None)
 
     def look(self, path: str) -> StoredObject | None:
-        """Return what the store says now of an object; None if there is none."""
+        """Return size and ETag that the store reports now for an object; None if there is none."""
 
         def attempt() -> StoredObject:
             answer = self._client.head_object(**self._named(path))
@@ -73,7 +73,7 @@ class ObjectStore:
         return self._request(attempt, missing=None)
 
     def objects(self, folder: str) -> Iterator[StoredObject]:
-        """Yield the objects below a folder of the dataset (`""` for all) as the store lists them.
+        """Yield size and ETag of the objects below a folder of the dataset (`""` for all).
 
         A store may list late: an object may be missing that is there, and one be listed that has gone.
         """
@@ -96,7 +96,8 @@ class ObjectStore:
         """Store the content of an open file, verify it, and return its ETag; `md5` is in hexadecimal digits.
 
         It is verified by the ETag if that is the MD5 of what the store received, else by reading the object
-        back. What arrived damaged is put again.
+        back. What arrived damaged is put again. Raises StoreError for a file that is too large,
+        StoreUnavailable if no attempt succeeds.
         """
         if size_bytes > MOST_PUT_BYTES:
             raise StoreError(
@@ -132,14 +133,18 @@ class ObjectStore:
         self._request(lambda: self._client.delete_object(**self._named(path)), missing=None)
 
     def _md5(self, path: str) -> str:
-        """Read an object, and return its MD5 in hexadecimal digits."""
+        """Return the MD5 of an object in hexadecimal digits; the object is read for that."""
         digest = hashlib.md5(usedforsecurity=False)
         for chunk in self._client.get_object(**self._named(path))["Body"].iter_chunks(CHUNK_BYTES):
             digest.update(chunk)
         return digest.hexdigest()
 
     def _request(self, attempt: Callable[[], T], **default: Any) -> T:
-        """Call `attempt` until it succeeds; with `missing`, return that value for a key that is not there."""
+        """Return the result of `attempt`, which is called until it succeeds.
+
+        With `missing`, that value is returned for an object that is not there. Errors of boto3 become errors
+        of ours.
+        """
 
         def translated() -> T:
             try:
@@ -197,7 +202,7 @@ class ObjectStore:
 
 
 def _boto3() -> Any:
-    """Return boto3. Raises SettingsError where it is not installed."""
+    """Return the module boto3. Raises SettingsError where it is not installed."""
     try:
         return importlib.import_module("boto3")
     except ImportError as error:

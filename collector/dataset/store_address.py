@@ -21,7 +21,7 @@ class StoreAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read an address such as `s3://bucket/prefix`; raise SettingsError if it is none."""
+        """Return the address that a text such as `s3://bucket/prefix` names; SettingsError if it is none."""
         bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
         prefix = prefix.rstrip("/")
         if not text.startswith(SCHEME) or not BUCKET.fullmatch(bucket):
@@ -35,11 +35,11 @@ class StoreAddress(NamedTuple):
         return cls(bucket, prefix)
 
     def key(self, path: str) -> str:
-        """Return the key of the object for `path`, which is relative to the dataset."""
+        """Return the store's key of the object for `path`, which is relative to the dataset."""
         return f"{self.prefix}/{path}" if self.prefix else path
 
     def path(self, key: str) -> str:
-        """Return the path, relative to the dataset, of the object with a key below the prefix."""
+        """Return the path, relative to the dataset, of the object with a key below the address's prefix."""
         return key.removeprefix(f"{self.prefix}/") if self.prefix else key
 
     def __str__(self) -> str:

@@ -52,12 +52,12 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 
 def is_missing(error: Exception) -> bool:
-    """Return whether the store said that there is no such object."""
+    """Return whether an error of boto3 says that there is no such object."""
     return _code(error) in MISSING
 
 
 def in_words(error: Exception, address: StoreAddress) -> StoreError | SettingsError:
-    """Return the error of ours for one of boto3's."""
+    """Return the error of ours, with a sentence on what to do, for an error of boto3."""
     names, code = _names(), _code(error)
     if code in SENTENCES:
         region = _region(error)
@@ -92,7 +92,7 @@ def _is_passing(error: Exception) -> bool:
 
 
 def _broken_how(error: Exception) -> str:
-    """Name an error of the connection without its text."""
+    """Return a few words on how a connection failed, without the text of the error."""
     names = _names()
     if isinstance(error, names.ConnectTimeoutError | names.ReadTimeoutError):
         return "it is silent"
@@ -102,7 +102,7 @@ def _broken_how(error: Exception) -> str:
 
 
 def _response(error: Exception) -> dict[str, Any]:
-    """Return the answer of the store that an error is made of; empty if there was none."""
+    """Return the store's answer in an error of boto3 as a dict; empty if there was no answer."""
     return getattr(error, "response", None) or {}
 
 

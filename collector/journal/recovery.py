@@ -305,7 +305,7 @@ def _unclaimed(claims: SessionClaims) -> list[Message]:
 
 
 def _without_overlap(rows: list[CoverageRow]) -> list[CoverageRow]:
-    """Cut from the start of each interval what the interval before it covers, for each topic.
+    """Return the rows with each interval's start moved to the end of the interval before it, per topic.
 
     Intervals can overlap because messages arrive before the subscription is confirmed. When the clock was
     set, the rows are returned as they are.

@@ -146,9 +146,10 @@ class KeptBodies:
         self._is_compared = False
 
     def entry_finished(self, entry: PendingEntry, owner: Batch) -> None:
-        """Take note of a transaction whose row of `mempool_txs` is complete, and keep or write its raw bytes.
+        """Keep, write or drop the raw bytes of a transaction whose row of `mempool_txs` is complete, as set.
 
-        The batch `owner` has that row.
+        With the setting `all` they become a row of `mempool_bodies` at once. With `lost` they become a row
+        only if the transaction leaves the mempool unmined. The batch `owner` has the row of `mempool_txs`.
         """
         if entry.body is None or entry.kind == "in_block":
             return

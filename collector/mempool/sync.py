@@ -335,7 +335,8 @@ class MempoolSync:
         """Stop trusting our copy of the mempool and ask for a new snapshot.
 
         The caller calls this when messages were, or may have been, lost before the next event. `reason` is a
-        value of schema.END_REASONS.
+        value of schema.END_REASONS. Returns an OutOfStep, if the copy was in step, and the request for a
+        snapshot.
         """
         lost: list[Output] = [OutOfStep(reason, detail)] if self.in_step else []
         self.in_step = False

@@ -241,9 +241,9 @@ class Receiver:
             self._open_again(endpoint)
 
     def _renew_later(self, endpoint: str, detail: str) -> None:
-        """Put a notice into the ring on why a connection ended, and choose when to open it again.
+        """Put a notice into the ring on why a connection ended, and choose when to open the connection again.
 
-        The pauses grow.
+        The pauses grow with each failure, and are short again after a connection that lasted.
         """
         now_s = time.monotonic()
         self._note_connection("reconnect", endpoint, detail)
@@ -385,7 +385,7 @@ def trim_memory() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run the receiver with the settings (JSON) in `arguments` until standard input ends.
 
-    Return exit status.
+    Returns the exit status: 1 if the node's sockets stay silent or the receiver fails, 0 otherwise.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the collector handles it, and then ends our input

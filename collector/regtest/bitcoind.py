@@ -135,9 +135,10 @@ def _cached_or_fetched(cache: Path, *, download: bool) -> Bitcoind:
 
 
 def _install(folder: Path, install: Callable[[Path, str], None], machine: str) -> None:
-    """Call `install` with a new folder beside `folder`, then rename it to `folder`.
+    """Call `install` with a new folder beside `folder`, then rename the new folder to `folder`.
 
-    So a kill leaves no half-filled `folder`.
+    Because of the rename a kill leaves no half-filled `folder`. Does nothing when a usable bitcoind is in
+    `folder`.
     """
     try:
         probe(folder / "bin" / "bitcoind", "cache")

@@ -155,7 +155,7 @@ class Truth:
 
     @classmethod
     def read(cls, path: Path) -> "Truth":
-        """Return what a file that `write` made holds."""
+        """Return the Truth that is in a JSON file, as `write` made it."""
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for key, row_type in ROWS.items():
             content[key] = [row_type(**row) for row in content[key]]

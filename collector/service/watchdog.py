@@ -34,7 +34,8 @@ log = structlog.get_logger(__name__)
 class Look(NamedTuple):
     """Holds a node's answers at one moment: its tip, its mempool's size, the topics that it publishes.
 
-    `mempool` is two numbers that getmempoolinfo gives; times are in microseconds on both clocks.
+    `mempool` is the number of transactions and their virtual size in vB, both from getmempoolinfo. Times are
+    in microseconds, one on the monotonic clock and one on the wall clock.
     """
 
     asked_us: int  # monotonic clock

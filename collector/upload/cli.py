@@ -56,7 +56,7 @@ def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
 
 
 def _upload(dataset: "Dataset", store: "ObjectStore", *, is_watching: bool, as_json: bool) -> None:
-    """Upload once, or until Ctrl-C; a store that does not answer ends only the first kind."""
+    """Upload once, or until Ctrl-C; without answers of the store only a single upload ends with an error."""
     from collector.upload.run import Upload, upload_lock
 
     def tell(done: "Uploaded") -> None:

@@ -43,7 +43,7 @@ FILES_PER_LIST: Final = 100  # the list is written at least so often, so that re
 
 @dataclass(kw_only=True)
 class Uploaded:
-    """Says what an upload did, in files and bytes."""
+    """Counts what an upload did (files and bytes put, removed, repaired), and what the copy holds now."""
 
     n_put: int = 0
     bytes_put: int = 0
@@ -58,7 +58,7 @@ class Uploaded:
         return self.n_put > 0 or self.n_removed > 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
+        """Return the counts as a dict by name, for JSON."""
         return asdict(self)
 
 
@@ -71,12 +71,12 @@ class _Digests(NamedTuple):
 
 
 class _Moved(Exception):  # noqa: N818 - what compaction did, not a mistake
-    """A file has gone since the dataset was listed."""
+    """Means that a file has gone since the dataset's files were listed."""
 
 
 @dataclass
 class Upload:
-    """Copies one chain of a dataset into a store; make one with `begin`, and keep it for later rounds."""
+    """Copies one chain of a dataset into an object store; make one with `begin`, keep it for later rounds."""
 
     dataset: Dataset
     store: ObjectStore
@@ -92,7 +92,7 @@ class Upload:
     def begin(
         cls, dataset: Dataset, store: ObjectStore, tell: Callable[[Uploaded], None] = lambda _: None
     ) -> "Upload":
-        """Make the store ours to write: check what it holds, and write our name into its list.
+        """Return an Upload that may write to the store: check its content and write our name into its list.
 
         Raises StoreError where the store cannot be used, or holds something else than this dataset.
         """
@@ -102,7 +102,7 @@ class Upload:
         return upload
 
     def bring_up_to_date(self) -> Uploaded:
-        """Copy what is new, remove what is gone, and return what was done.
+        """Copy new files into the store, remove those that are gone, and return what was done.
 
         Raises StoreUnavailable when the store did not answer for long; a later call goes on. Raises
         StoreChanged when another upload has begun, and DatasetError for a file that is none of ours.
@@ -167,9 +167,10 @@ class Upload:
         self._unnamed = listed
 
     def _local_files(self) -> dict[str, Path]:
-        """List the files of the chain, as one state that no compaction changes, by their paths in it.
+        """Map the path of each file of the chain, relative to its folder, to its path on disk.
 
-        Blocks are listed before the transactions that were written before them.
+        They are listed as one state that no compaction changes. Blocks are listed before the transactions
+        that were written before them.
         """
         found = {}
         with self.dataset.read_lock():
@@ -185,7 +186,7 @@ class Upload:
         return found
 
     def _copy(self, local: Mapping[str, Path]) -> None:
-        """Make the list name exactly these files, one partition after the other.
+        """Copy files until the store's list names exactly these files, one partition after the other.
 
         Blocks come after their transactions.
         """
@@ -212,7 +213,7 @@ class Upload:
             self._write_list()
 
     def _put(self, name: str, path: Path) -> ListedFile:
-        """Copy one file unless the store has it; return what the list says of it.
+        """Copy one file unless the store has it; return its entry for the store's list.
 
         Raises _Moved when the file has gone.
         """
@@ -237,7 +238,7 @@ class Upload:
         )
 
     def _send(self, name: str, source: BinaryIO, digests: _Digests) -> str:
-        """Put a file, unless a killed upload did; return its ETag."""
+        """Put a file into the store, unless a killed upload has put it already; return its ETag."""
         path = self._object(name)
         left = self.store.look(path) if name in self._unnamed else None
         if left is not None and (left.size_bytes, left.etag.strip('"')) == (digests.size_bytes, digests.md5):
@@ -251,7 +252,7 @@ class Upload:
         return etag
 
     def _write_list(self) -> None:
-        """Replace the list in the store; from now on it names what `_list` has."""
+        """Replace the list `files.json` in the store by our present list."""
         path, content = list_path(self.dataset.chain), self._list.content()
         try:
             self._etag = self.store.replace(path, content, self._etag)
@@ -302,9 +303,10 @@ def upload_lock(dataset: Dataset) -> Iterator[None]:
 
 
 def dataset_id(root: Path) -> str:
-    """Return the identity of the dataset in `root`, which its copies in stores carry; make it if it has none.
+    """Return the identity of the dataset in `root`, which its copies in stores carry too.
 
-    Raises NotWritable if it can be neither read nor made, and DatasetError if it is damaged.
+    It is made if there is none. Raises NotWritable if it can be neither read nor made, and DatasetError if it
+    is damaged.
     """
     path = root / ID_FILE
     try:
@@ -324,7 +326,10 @@ def _not_writable(path: Path, error: OSError) -> NotWritable:
 
 
 def _by_partition(names: Mapping[str, object]) -> dict[str, list[str]]:
-    """Sort names of files by their partition; a folder with an old name is the one with the name of today."""
+    """Map each partition to its file names.
+
+    A folder named by an older version counts under its present name.
+    """
     found: dict[str, list[str]] = {}
     for name in names:
         folder = Path(name).parent
@@ -342,7 +347,7 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
 
 
 def _digests(source: BinaryIO) -> _Digests:
-    """Read a file to its end."""
+    """Return size, SHA-256 and MD5 of an open file, which is read to its end."""
     size_bytes, sha256, md5 = 0, hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     while chunk := source.read(CHUNK_BYTES):
         size_bytes += len(chunk)

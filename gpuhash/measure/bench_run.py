@@ -81,7 +81,8 @@ def measure(
 ) -> Measured:
     """Verify and time the cases on the backends `names`, and other programs for the algorithms `peers_of`.
 
-    Raises InvalidInputError if there was nothing to measure.
+    Returns all results, with the conditions of the machine and the method. Raises InvalidInputError if there
+    was nothing to measure.
     """
     watch = Watch()
     results = list(benchmark.run(cases, names, seconds=seconds, energy_window_s=energy_window_s))

@@ -138,7 +138,7 @@ def _chain(emit: Emit, *, bits: int, varying: int, fixed: int) -> int:
 
 
 def _count(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
-    """Return how many emitted vector operations the results need and depend on a word that varies."""
+    """Return how many emitted vector operations the results need and that depend on a varying word."""
     needed, users, changing = _needed(emit, bits, varying, fixed)
     # A sum that is only a term of another sum is counted as part of the other sum.
     parts = {

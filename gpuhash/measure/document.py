@@ -44,7 +44,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """Holds a benchmark document that was read and found whole: machine, conditions, method and figures."""
+    """Holds a benchmark document that was read and checked: machine, conditions, method and figures."""
 
     machine: Machine
     conditions: Conditions

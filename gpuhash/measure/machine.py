@@ -60,7 +60,7 @@ def describe() -> Machine:
 def _cpu_fields(cpuinfo: Path) -> dict[str, str]:
     """Return what /proc/cpuinfo says of the first CPU, by field.
 
-    An empty dict where there is no such file.
+    The result is an empty dict where there is no such file.
     """
     if not cpuinfo.exists():
         return {}

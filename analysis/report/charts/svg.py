@@ -154,8 +154,8 @@ def timestamp(at: dt.datetime) -> str:
 
 
 def day_format(length: dt.timedelta) -> str:
-    """Return the strftime format of days on an axis of this length: day and month.
+    """Return the strftime format of days on an axis of the given length.
 
-    From 300 days month, year.
+    It has day and month, and from 300 days on month and year.
     """
     return "%d %b" if length < _YEARS_SHOWN_FROM else "%b %Y"

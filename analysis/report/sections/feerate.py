@@ -115,11 +115,11 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Return the section's content: how much of the best-paying transactions each pool's blocks took.
+    """Return the section's content: which part of high and of low feerates each pool's blocks took.
 
-    X is the number of transactions in a block. The section gives the part of the X best-paying waiting
-    transactions that were taken, and the part of those taken that were not among the 2X best-paying, for each
-    kind of feerate.
+    X is the number of transactions in a block, and waiting transactions are ranked by feerate. The section
+    gives the part of the best X that was taken, and the part taken of those ranked below the best 2X, for
+    each kind of feerate.
     """
     rows = [row for row in marts.feerates if row["feerate_kind"] in FEERATE_KINDS]
     parts: list[Figure | Table] = []
@@ -265,7 +265,7 @@ def _table(marts: Marts, rows: Sequence[Row], kind: str) -> Table:
 
 
 def _age_figure(marts: Marts, ages: Sequence[Row]) -> Figure:
-    """Return the figure of which part of the best-paying transactions blocks took, by template age.
+    """Return the figure of which part of high and of low feerates blocks took, by template age.
 
     The age is the time from a template to the block. All pools together get a line for each kind of feerate;
     the largest pools get one by package feerate.
