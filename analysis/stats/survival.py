@@ -159,9 +159,9 @@ def standard_error(
 def curve(table: LifeTable, causes: Numbers, cause: int, batch: npt.NDArray[np.intp], grid: Numbers) -> Curve:
     """Return the cumulative incidence F of one cause at the times of a grid, with its 95 % interval.
 
-    The interval is on the scale log(-log(1 - F)), with Student's t and one degree of freedom fewer than
-    batches. There is no interval for fewer than 5 batches, nor where the event has happened to none, or to
-    all.
+    The interval is on the scale log(-log(1 - F)), with Student's t; its degrees of freedom are the number of
+    batches less 1. There is no interval for fewer than 5 batches, nor where the event has happened to none,
+    or to all.
     """
     from scipy import stats  # noqa: PLC0415 - SciPy loads slowly, and only a build needs it
 

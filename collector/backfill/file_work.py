@@ -84,9 +84,10 @@ class FileWork:
 def cut_units(
     catalogue: Catalogue, folder: BlockFolder, missing: Sequence[int], workers: int
 ) -> Iterator[FileUnit]:
-    """Yield the blocks at these positions, sorted by height, in groups for one worker at a time.
+    """Yield groups of blocks, each for one worker at a time; a group lies in one span of heights.
 
-    The size of a group depends on the number of workers. `missing` are positions in the catalogue.
+    `missing` are the positions in the catalogue of the blocks, in the order of height. The greatest size of a
+    group in bytes depends on the number of workers.
     """
     limit_bytes = unit_limit_bytes(int(catalogue.sizes_bytes[list(missing)].sum()), workers)
     unit: FileUnit = []

@@ -92,7 +92,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             ) from None
 
     def wait_until_ready(self) -> None:
-        """Return when every worker process can take a unit of work."""
+        """Wait until every worker process can take a unit of work."""
         wait(self._started)
 
 

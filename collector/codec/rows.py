@@ -41,12 +41,12 @@ def block_rows(
     fees: Fees | None,
     spent_types: Bytes | None = None,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the row of `blocks` and the rows of `transactions` of one block.
+    """Return the row of `blocks` and the rows of `transactions` of one block, as two Arrow batches.
 
-    fees has one entry per transaction in block order, in satoshi; that of the coinbase is not read. None, for
-    one or for all, is a fee that is not known. spent_types is as `spent_types_from_getblock` gives it. Raises
-    DecodeError when there are more or fewer fees than transactions, or types than inputs: they belong to
-    another block.
+    `fees` has one entry per transaction in block order, in satoshi; that of the coinbase is not read. An
+    entry is None, or all of `fees`, where no fee is known. `spent_types` is as `spent_types_from_getblock`
+    gives it. Raises DecodeError when there are more or fewer fees than transactions, or types than inputs:
+    they belong to another block.
     """
     block = parsed.block
     raw_blocks = RawBlocks(

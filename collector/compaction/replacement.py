@@ -52,7 +52,7 @@ class Replacements:
 
     @property
     def spill(self) -> Path:
-        """Return the folder for what a query cannot keep in memory."""
+        """Return the folder where DuckDB may write what a query cannot keep in memory."""
         return self._work / "spill"
 
     def replace(self, folder: Path, sources: Iterable[Path], prefix: str, make: Callable[[Path], T]) -> T:

@@ -162,7 +162,7 @@ class Batches:
         return counts
 
     def _next(self, messages: Sequence[Message] = ()) -> Batch:
-        """Begin a batch of `messages` and make it the current one."""
+        """Begin a batch of `messages`, make it the current one and return it."""
         self.current = Batch(messages)
         self._open.append(self.current)
         return self.current

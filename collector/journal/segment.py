@@ -243,7 +243,7 @@ def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
 
 
 def _parts(payload: memoryview) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the name and the batch of each part in a frame's payload, whose checksum was right."""
+    """Yield the name and the Arrow batch of each part in a frame's payload, whose checksum was right."""
     pos = 0
     while pos < len(payload):
         name_end = pos + 1 + payload[pos]
@@ -333,7 +333,10 @@ def size_batch(segments: Iterable[Segment]) -> pa.RecordBatch:
 
 @contextmanager
 def explain_os_errors(folder: Path) -> Iterator[None]:
-    """Turn an OSError of a journal's files into NotWritable when it may pass, else into DatasetError."""
+    """Turn an OSError inside the `with` block, which uses a journal's files, into an error with advice.
+
+    It becomes NotWritable when the fault may pass, as a full disk does, else DatasetError.
+    """
     try:
         yield
     except OSError as error:

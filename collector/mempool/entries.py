@@ -220,10 +220,11 @@ class PendingEntries:
                 entry.left = TxLeft(entry.txid, "mined", None, block_hash)
 
     def resolve_gone(self) -> tuple[list[FinishedRow], list[OutputRequest]]:
-        """Try to complete the rows of transactions that left the mempool: from their block, or their inputs.
+        """Try to complete the rows of transactions that left the mempool before getmempoolentry answered.
 
-        Returns the rows that are complete, and requests for the input values that we do not know; give the
-        answers to `take_output_values`.
+        A mined transaction waits for the fees of its block. The fee of any other is computed from the values
+        of its inputs. Returns the rows that are complete, and requests for the input values that we do not
+        know; give the answers to `take_output_values`.
         """
         done: list[FinishedRow] = []
         requests: list[OutputRequest] = []
@@ -477,7 +478,7 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
 def _with_traits(body: Transaction | None) -> Transaction | None:
     """Return a transaction with its traits (dust, inscriptions, types of outputs), found now if missing.
 
-    One that was decoded as a part of its block has none.
+    A transaction that was decoded as a part of its block has none so far.
     """
     if body is None or body.traits is not None:
         return body

@@ -143,7 +143,10 @@ class Removals:
             self._open = [gone for gone in self._open if gone.event.hash not in txids]
 
     def _end_of_blocks(self) -> list[Settled]:
-        """Explain the removals that connected blocks left open, when the last event was such a block (C)."""
+        """Return what connected blocks left unexplained, now settled, if the last event was such a block (C).
+
+        The result is empty otherwise.
+        """
         if not self._connecting:
             return []
         settled = self._settle(lambda _: True)

@@ -97,7 +97,10 @@ class FeeLookup:
         self._pending.add(entry)
 
     def add_from_block(self, entry: PendingEntry, owner: Batch, block_hash: bytes) -> None:
-        """Add a transaction that was first seen in a block; its row goes into the batch `owner`."""
+        """Add a transaction that was first seen in a block to those whose fee is awaited.
+
+        Its row will go into the batch `owner`.
+        """
         entry.owner = owner
         entry.gone_us = monotonic_us()
         owner.n_pending_rows += 1

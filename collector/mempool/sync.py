@@ -540,7 +540,10 @@ class MempoolSync:
             self._late_out.add(event.hash)
 
     def _out_of_step(self, detail: str) -> list[Output]:
-        """Stop trusting our copy and ask for a new snapshot: the mempool sequence numbers show a loss."""
+        """Stop trusting our copy, since mempool sequence numbers show a loss.
+
+        Return what `lose_step` returns.
+        """
         return self.lose_step("resync", detail)
 
     def _want_snapshot(self) -> WantSnapshot:

@@ -118,7 +118,7 @@ class Connection:
             self._http.close()
 
     def _open(self, deadline_s: float) -> "_DeadlineSocket":
-        """Connect, and replace the socket that http.client made by one with a deadline."""
+        """Connect; return a socket with a deadline, which replaces the one that http.client made."""
         self._http.timeout = max(0.001, deadline_s - time.monotonic())
         self._http.connect()
         plain: Any = self._http.sock

@@ -233,9 +233,10 @@ class Pipeline:
         return others
 
     def notice(self, notice: Notice) -> None:
-        """Process a notice (gap, reconnection).
+        """Process a notice on the stream of messages, such as a gap or a reconnection.
 
-        One about `sequence` waits in line with that topic's events.
+        A notice on `sequence` waits in line with that topic's events. A notice on `rawblock` makes us fetch
+        the blocks that are missing.
         """
         if notice.topic == "sequence":
             self._held.append(_Held(monotonic_us() + HOLD_US, notice, self._batches.current))

@@ -96,7 +96,10 @@ def _config() -> dict[str, Any]:
 
 
 def _clean(root: ET.Element, name: str) -> None:
-    """Remove from an SVG what draws nothing, and rename every id to `<name>-<number>`."""
+    """Remove from an SVG the elements that draw nothing and needless attributes; rename every id.
+
+    An id becomes `<name>-<number>`.
+    """
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     renamed = {old: f"{name}-{number}" for number, old in enumerate(ids)}
     for parent in root.iter():
