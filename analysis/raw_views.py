@@ -15,7 +15,7 @@ from analysis.database import built_from
 from analysis.errors import DatasetError
 from collector.dataset import DatasetError as CollectorDatasetError
 from collector.dataset.footer import find_unreadable_file
-from collector.dataset.open import Dataset, open_existing
+from collector.dataset.open import Dataset, open_to_read
 from collector.dataset.query import contract_rows_matching, contract_types
 from collector.dataset.schema import TABLES, Table
 
@@ -23,16 +23,17 @@ from collector.dataset.schema import TABLES, Table
 def open_dataset(root: Path, chain: str | None = None) -> Dataset:
     """Check that a folder is a dataset with at least one table file, and return it with the chain to read.
 
-    Raises DatasetError for a folder that is missing, empty or no dataset, for another version of the format,
-    for a chain that the dataset lacks, and for several chains when `chain` is None.
+    `root` may also be the address of a copy in an object store, as a path. Raises DatasetError for a folder
+    that is missing, empty or no dataset, for another version of the format, for a chain that the dataset
+    lacks, and for several chains when `chain` is None.
     """
     try:
-        dataset = open_existing(root, chain)
+        dataset = open_to_read(root, chain)
     except CollectorDatasetError as error:
         raise DatasetError(str(error)) from None
     if not any(dataset.paths(table) for table in TABLES.values()):
         raise DatasetError(f"{root} has no data yet; let pool-collector run until it has sealed a file")
-    return Dataset(root.resolve(), dataset.chain)
+    return Dataset(dataset.root.resolve(), dataset.chain)
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> None:

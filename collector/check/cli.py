@@ -21,9 +21,9 @@ def check_dataset(
 
     Reads everything and changes nothing; a collector may be running.
     """
-    from collector.dataset.open import open_existing
+    from collector.dataset.open import open_to_read
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    opened = open_to_read(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
     from rich.console import Console
 
     from collector.check.run import check

@@ -63,6 +63,24 @@ class ObjectStore:
 
         return self._request(attempt, missing=None)
 
+    def fetch(self, path: str, sink: BinaryIO) -> str | None:
+        """Write the content of an object into an empty file; return its SHA-256, None if there is no object.
+
+        The digest is in hexadecimal digits.
+        """
+
+        def attempt() -> str:
+            answer = self._client.get_object(**self._named(path))
+            sink.seek(0)
+            sink.truncate()
+            digest = hashlib.sha256()
+            for chunk in answer["Body"].iter_chunks(CHUNK_BYTES):
+                digest.update(chunk)
+                sink.write(chunk)
+            return digest.hexdigest()
+
+        return self._request(attempt, missing=None)
+
     def look(self, path: str) -> StoredObject | None:
         """Return size and ETag that the store reports now for an object; None if there is none."""
 
@@ -171,11 +189,19 @@ class ObjectStore:
     def _name(self, path: str) -> str:
         return f"{StoreAddress(self.address.bucket, self.address.key(path))}"
 
+    @property
+    def identity(self) -> str:
+        """Return what tells this address in this store from all others; it is not to be shown."""
+        return f"{self._endpoint_url} {self.address}"
+
+    @property
+    def _endpoint_url(self) -> str | None:
+        named = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"))
+        return self.endpoint or next(filter(None, named), None)
+
     @cached_property
     def _client(self) -> Any:
-        endpoint = (
-            self.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        )
+        endpoint = self._endpoint_url
         if endpoint and ("@" in endpoint or not endpoint.startswith(("http://", "https://"))):
             raise SettingsError("the endpoint must be an http or https URL without user and password")
         boto3, config = _boto3(), importlib.import_module("botocore.config")

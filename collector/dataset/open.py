@@ -28,7 +28,8 @@ from collector.dataset.files import (
     make_folder,
 )
 from collector.dataset.marker import check_marker, make_marker
-from collector.errors import DatasetError
+from collector.dataset.store_address import StoreAddress, names_store
+from collector.errors import DatasetError, SettingsError, StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,11 @@ class Dataset:
         """
         if chain not in CHAINS:
             raise DatasetError(f"no chain {chain!r}; the node's names are {', '.join(CHAINS)}")
+        if names_store(root):
+            raise DatasetError(
+                "this command needs the folder of a dataset; only `pool-analysis`, `pool-collector check` and"
+                " `pool-collector status` read one in an object store"
+            )
         if create:
             make_marker(root)
         check_marker(root)
@@ -211,6 +217,21 @@ def open_existing(root: Path, chain: str | None) -> Dataset:
     if chain is not None and found and chain not in found:
         raise DatasetError(f"{root} has no chain {chain!r}, only {', '.join(found)}; choose one with --chain")
     return Dataset.open(root, chain or (found[0] if found else CHAINS[0]))
+
+
+def open_to_read(root: Path, chain: str | None) -> Dataset:
+    """Open a dataset that is not changed: in a folder, as `open_existing` does, or in an object store.
+
+    A dataset in a store (`s3://bucket/prefix`) is first copied into the cache of `collector.dataset.mirror`.
+    Raises DatasetError as `open_existing` does, and where the store cannot be read.
+    """
+    from collector.dataset.mirror import open_mirror  # noqa: PLC0415 - it opens datasets itself
+
+    try:
+        address = StoreAddress.in_path(root)
+        return open_existing(root, chain) if address is None else open_mirror(address, chain)
+    except (SettingsError, StoreError) as error:
+        raise DatasetError(str(error)) from None
 
 
 def what_it_is(path: Path) -> str:

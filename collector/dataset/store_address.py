@@ -1,11 +1,13 @@
 """The address of a dataset in an object store: `s3://bucket/prefix`."""
 
 import re
+from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from collector.errors import SettingsError
 
 SCHEME: Final = "s3://"
+PATH_SCHEME: Final = "s3:/"  # what a path makes of it
 # S3 allows dots, lower case letters, digits and dashes; some other stores allow capitals and underscores.
 BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 PART: Final = re.compile(
@@ -34,6 +36,14 @@ class StoreAddress(NamedTuple):
                 )
         return cls(bucket, prefix)
 
+    @classmethod
+    def in_path(cls, path: Path) -> Self | None:
+        """Return the address that was given where a path is expected; None if `path` is an ordinary one.
+
+        Raises SettingsError for a wrong address.
+        """
+        return cls.parse(SCHEME + path.as_posix().removeprefix(PATH_SCHEME)) if names_store(path) else None
+
     def key(self, path: str) -> str:
         """Return the store's key of the object for `path`, which is relative to the dataset."""
         return f"{self.prefix}/{path}" if self.prefix else path
@@ -44,3 +54,8 @@ class StoreAddress(NamedTuple):
 
     def __str__(self) -> str:
         return f"{SCHEME}{self.bucket}/{self.prefix}" if self.prefix else f"{SCHEME}{self.bucket}"
+
+
+def names_store(path: Path) -> bool:
+    """Return whether an address in an object store was given where a path is expected."""
+    return path.as_posix().startswith(PATH_SCHEME)

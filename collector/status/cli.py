@@ -22,9 +22,9 @@ def show_status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Show what a dataset holds, until when, its gaps and rates, and whether a collector runs."""
-    from collector.dataset.open import open_existing
+    from collector.dataset.open import open_to_read
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    opened = open_to_read(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
     from collector.check.dataset_view import retry_while_files_move
     from collector.status.gather import gather
 
