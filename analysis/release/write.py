@@ -161,7 +161,10 @@ def _copy_dataset(connection: duckdb.DuckDBPyConnection, target: Path, expected:
 
 @contextmanager
 def _appearing(out: Path) -> Iterator[Path]:
-    """Yield a folder to write in; at the end force it to disk and rename it to `out`."""
+    """Yield a folder to write in; at the end force it to disk and rename it to `out`.
+
+    Raises ReleaseError if it cannot be written.
+    """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(".releasing-", out.parent) as temporary:

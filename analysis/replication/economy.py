@@ -59,7 +59,10 @@ def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
 
 
 def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Yield two checked statements: hashrate grows, the network's and pools', while a unit earns less."""
+    """Yield two checked statements, one on the network and one on pools.
+
+    They say that hashrate grows although a unit of hashrate earns less and less.
+    """
     days, hashrates, revenues = series(connection, REVENUES)
     network, whole, unit = (fit_growth(days, y) for y in (hashrates, revenues, revenues / hashrates))
     pools = [(name, fit_growth(*series(connection, HASHRATES, label))) for label, name, _ in GROWTHS[1:]]
@@ -89,7 +92,7 @@ def unit_revenue(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedState
 
 
 def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Yield the checked statement that hashrate grows only if revenue per unit exceeds a threshold."""
+    """Yield the checked statement that hashrate grows only if revenue per unit of it exceeds a threshold."""
     days, hashrates, revenues = series(connection, REVENUES)
     levels, logs = _periods(days, revenues / hashrates * HASHES_PER_PH), np.log(_periods(days, hashrates))
     growths = np.diff(logs)

@@ -202,7 +202,8 @@ class BlockFolder:
     def _find_chain(self, wanted: str | None) -> str:
         """Return the chain whose magic bytes the first file begins with; `wanted` if the magic is unknown.
 
-        Raises SettingsError when the chain is not the wanted one, and when no chain is wanted or found.
+        Raises SettingsError when the file is of another chain than `wanted`, and when `wanted` is None and
+        the magic is unknown.
         """
         first = min(self.numbers["blk"])
         magic = self.read(first, 0, FRAME_BYTES)[: len(MAGIC["main"])]

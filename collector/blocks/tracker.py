@@ -187,7 +187,7 @@ class BlockTracker:
         """Take the node's answer about a wanted block: add its rows to a batch and complete its arrivals.
 
         `wall_us` is the present wall clock, `now_us` the monotonic one. Returns ASKED_AGAIN when the bytes of
-        the block are missing or wrong and are therefore fetched by RPC.
+        the block are missing or wrong and are therefore fetched by RPC, else RESOLVED.
         """
         wanted = self._wanted[block_hash]
         if answer.raw is not None:

@@ -83,7 +83,8 @@ def _stored_blocks(dataset: Dataset) -> list[dict[str, Any]]:
 def _lost(blocks: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the stale blocks: those that are not ancestors of the block with most work, newest first.
 
-    Where the dataset lacks an ancestor, the search goes on from the best block below.
+    Blocks at the greatest height are left out, because it is not decided which of them stays. Where the
+    dataset lacks an ancestor, the search goes on from the best block below.
     """
     work: dict[bytes, int] = {}
     by_height = sorted(blocks, key=lambda block: (block["height"], block["block_hash"]))

@@ -206,7 +206,10 @@ def provider_of(name: str) -> Provider:
 
 
 def form_of(path: Path, provider: Provider, kind: str | None = None) -> FileForm:
-    """Return the form of a file, found by its beginning; DecodeError if the provider has no such file."""
+    """Return the form of a file, found by its beginning; DecodeError if the provider has no such file.
+
+    Raises SettingsError if the provider has no file of the kind `kind`.
+    """
     text = _beginning(path)
     forms = [form for form in provider.forms if kind in {None, form.kind}]
     if not forms:

@@ -346,7 +346,10 @@ class Downloader:
         return bool(part.validator()) or (file.is_pinned and part.about_path.exists())
 
     def _published_sha256(self, file: RemoteFile) -> str | None:
-        """Return the SHA-256 of a file in the publisher's own list of sums; None if there is no such list."""
+        """Return the SHA-256 of a file in the publisher's own list of sums; None if there is no such list.
+
+        Raises FetchError if the list does not name the file.
+        """
         if not file.sums_url:
             return None
         with (

@@ -326,7 +326,11 @@ def _check_names(members: Sequence[Member], root: Path) -> None:
 
 
 def _load(root: Path, first: str) -> FleetList:
-    """Return the list in a merged dataset; empty if there is none or another member's clock is to count."""
+    """Return the list in a merged dataset; an empty list if the dataset has none yet.
+
+    If another member's clock or another form is to count from now on, each unit of the list is marked to be
+    made anew. Raises DatasetError if the list cannot be read.
+    """
     path = root / FLEET_FILE
     if not path.exists():
         return FleetList(first=first)

@@ -134,8 +134,8 @@ class Batches:
     def commit(self) -> dict[str, int]:
         """Write to the journal the rows of complete batches with no open batch before them.
 
-        Return rows by table. The result maps each table to its number of rows. Raises RuntimeError when a
-        batch got more rows than it waited for, because it could then never be committed.
+        Returns the number of rows written, by table. Raises RuntimeError when a batch got more rows than it
+        waited for, because it could then never be committed.
         """
         if any(batch.n_pending_rows < 0 for batch in (*self._open, *self._from_states.values())):
             raise RuntimeError("a batch got a row that it did not wait for; its messages stay in the journal")

@@ -278,7 +278,11 @@ class Receiver:
                 self._take(*item)
 
     def _take(self, frames: list[bytes], received_ns: int) -> None:
-        """Check the counter of one message and put it into the ring, after a notice if something is wrong."""
+        """Put one message into the ring, after a notice if its counter is not the expected one.
+
+        A message of a wrong form is put as a notice that holds its bytes. When the ring is full, the message
+        is dropped and counted, and a notice says so.
+        """
         if self._ring is None:
             self._keep(frames, received_ns)
             return

@@ -55,11 +55,11 @@ def prepare_node(
     patience_s: float = 0.0,
     stop: threading.Event | None = None,
 ) -> PreparedNode:
-    """Check a node, subscribe to its topics and return both; from then on we miss nothing that it publishes.
+    """Check a node and subscribe to its topics; from then on we miss nothing that it publishes.
 
-    While the node does not answer, it is tried again for `patience_s` seconds. Raises WrongChain,
-    MissingTopic, NodeUnavailable or NodeRefused, each with advice; NodeUnavailable also when `stop` is set
-    meanwhile.
+    Returns the session's name, an RPC client and the source of messages as a PreparedNode. While the node
+    does not answer, it is tried again for `patience_s` seconds. Raises WrongChain, MissingTopic,
+    NodeUnavailable or NodeRefused, each with advice; NodeUnavailable also when `stop` is set meanwhile.
     """
     stop = stop or threading.Event()
     client = client_for(node, settings.chain, patience_s=patience_s, stop=stop)

@@ -98,7 +98,7 @@ def _config() -> dict[str, Any]:
 def _clean(root: ET.Element, name: str) -> None:
     """Remove from an SVG the elements that draw nothing and needless attributes; rename every id.
 
-    An id becomes `<name>-<number>`.
+    An id becomes `<name>-<number>`. The words that a mark shows under the pointer become its `title`.
     """
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     renamed = {old: f"{name}-{number}" for number, old in enumerate(ids)}

@@ -20,7 +20,10 @@ FROM_TO: Final = tuple(Column(label=label, unit="UTC", kind="text") for label in
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Return the headline sentences: how many holes there are, and how long each node was watched."""
+    """Return the headline sentences: how many holes the observed streams have, and which was observed least.
+
+    If there are no holes, the sentence says how long the shortest stream was observed.
+    """
     watched = [row for row in marts.coverage if row["observed_ratio"] is not None]
     if not watched:
         return []
