@@ -37,7 +37,10 @@ MACROS: Final = "macros.sql"
 HEAD_OPEN, HEAD_CLOSE = "/*", "*/"
 
 # Relations that engine.py makes, not an SQL file: the pool rules, and the pools that they match per block.
-INPUTS: Final = ("pools", "pool_names", "entities", "pool_candidates", "build_facts", "build_log")
+INPUTS: Final = (
+    *("pools", "pool_names", "entities", "pool_makers", "pool_candidates"),
+    *("build_facts", "build_log"),
+)
 # What engine.py reads to make them.
 READ_FOR_INPUTS: Final = ("stg_blocks", "stg_external_blocks")
 

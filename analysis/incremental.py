@@ -70,6 +70,7 @@ def input_tables(
         "pools": rules.pools_table(),
         "pool_names": rules.names_table(),
         "entities": rules.entities_table(),
+        "pool_makers": rules.makers_table(),
         "build_facts": build_facts(dataset, contents, rules.hash),
         "build_log": log,
     }

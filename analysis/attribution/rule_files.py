@@ -61,6 +61,34 @@ class WrittenRule(StrictModel):
         return self
 
 
+class WrittenMaker(StrictModel):
+    """Checks one maker of templates, named in coinbases of a pool: one tag, its bounds, and a source."""
+
+    name: Text
+    tag: str | None = None
+    tag_hex: Hex | None = None
+    from_height: Height = 0
+    to_height: Height = MAX_HEIGHT
+    source: Text
+    note: Text | None = None
+
+    @property
+    def tag_bytes(self) -> bytes:
+        """Return the bytes of the tag to look for in the coinbase script."""
+        return self.tag.encode() if self.tag is not None else bytes.fromhex(self.tag_hex or "")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Refuse both tags or none, a tag that is too short, and a from_height above to_height."""
+        if (self.tag is None) == (self.tag_hex is None):
+            raise ValueError("needs exactly one of tag, tag_hex")
+        if len(self.tag_bytes) < MIN_TAG_BYTES:
+            raise ValueError(f"a tag under {MIN_TAG_BYTES} bytes matches by chance; give a longer one")
+        if self.from_height > self.to_height:
+            raise ValueError(f"from_height {self.from_height} is above to_height {self.to_height}; swap them")
+        return self
+
+
 class PoolFile(StrictModel):
     """Checks the TOML file of one pool, <slug>.toml: name, other names, link, note, at least one rule."""
 
@@ -69,6 +97,7 @@ class PoolFile(StrictModel):
     link: Link = ""
     note: Text | None = None
     rules: Annotated[list[WrittenRule], Field(min_length=1)]
+    makers: list[WrittenMaker] = []
 
 
 class WrittenMember(StrictModel):

@@ -27,6 +27,7 @@ from analysis.attribution.rule_files import (
     EntitiesFile,
     PoolFile,
     StrictModel,
+    WrittenMaker,
     WrittenRule,
 )
 from analysis.errors import AddressError, RulesError
@@ -56,6 +57,16 @@ ENTITIES = pa.schema(
     ]
 )
 
+MAKERS = pa.schema(
+    [
+        pa.field("pool", pa.string(), nullable=False),
+        pa.field("maker", pa.string(), nullable=False),
+        pa.field("tag", pa.binary(), nullable=False),
+        pa.field("from_height", pa.int64(), nullable=False),
+        pa.field("to_height", pa.int64(), nullable=False),
+    ]
+)
+
 FileModel = TypeVar("FileModel", bound=StrictModel)
 
 
@@ -77,6 +88,17 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Maker:
+    """Holds a tag by which a pool's coinbase names who made the template, for heights both included."""
+
+    pool: str
+    maker: str
+    tag: bytes
+    from_height: int
+    to_height: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pool:
     """Holds one pool and its rules: `slug` is its file name, `name` is for people.
 
@@ -88,6 +110,7 @@ class Pool:
     aliases: tuple[str, ...]
     link: str
     rules: tuple[Rule, ...]
+    makers: tuple[Maker, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +145,9 @@ class RuleSet:
 
     @cached_property
     def hash(self) -> str:
-        """Return the SHA-256, in hex, of all that can change a result: rules, pool names and memberships.
+        """Return the SHA-256, in hex, of all that can change a result.
 
-        Links, notes and sources do not count.
+        That is rules, makers, pool names and memberships; links, notes and sources do not count.
         """
         pools = [[p.slug, p.name, sorted(_decisive_part(r) for r in p.rules)] for p in self.pools]
         members = [
@@ -132,7 +155,8 @@ class RuleSet:
             for e in self.entities
             for m in e.members
         ]
-        canonical = json.dumps([sorted(pools), sorted(members)], separators=(",", ":"))
+        makers = sorted([m.pool, m.maker, m.tag.hex(), m.from_height, m.to_height] for m in self._makers())
+        canonical = json.dumps([sorted(pools), sorted(members), makers], separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     @cached_property
@@ -179,6 +203,13 @@ class RuleSet:
         slug_of |= {name.lower(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
         return pa.table({"name": list(slug_of), "slug": list(slug_of.values())}, schema=NAMES)
 
+    def makers_table(self) -> pa.Table:
+        """Return a table with one row per tag that names a maker of templates, with the columns of MAKERS."""
+        return pa.Table.from_pylist([vars(maker) for maker in self._makers()], schema=MAKERS)
+
+    def _makers(self) -> Iterator[Maker]:
+        return (maker for pool in self.pools for maker in pool.makers)
+
     def entities_table(self) -> pa.Table:
         """Return an Arrow table with a row per member pool: entity, name, kind, slug, dates, source."""
         rows = [
@@ -217,6 +248,11 @@ def load_rules(path: Path) -> RuleSet:
         ((rule.method, rule.pattern), rule.from_height, rule.to_height, f"{rule.pool}.toml {rule.rule_id!r}")
         for pool in pools
         for rule in pool.rules
+    )
+    _refuse_overlaps(
+        ((maker.pool, maker.tag), maker.from_height, maker.to_height, f"{maker.pool}.toml {maker.maker!r}")
+        for pool in pools
+        for maker in pool.makers
     )
     entities_file = path / ENTITIES_FILE
     entities = _load_entities(entities_file, {p.slug for p in pools}) if entities_file.exists() else ()
@@ -274,7 +310,25 @@ def _load_pool(file: Path) -> Pool:
         except AddressError as error:
             raise RulesError(f"{file}: rules {number}: {error}") from error
     rules.sort(key=lambda rule: rule.rule_id)
-    return Pool(slug=slug, name=entry.name, aliases=tuple(entry.aliases), link=entry.link, rules=tuple(rules))
+    return Pool(
+        slug=slug,
+        name=entry.name,
+        aliases=tuple(entry.aliases),
+        link=entry.link,
+        rules=tuple(rules),
+        makers=tuple(_maker(slug, maker) for maker in entry.makers),
+    )
+
+
+def _maker(slug: str, entry: WrittenMaker) -> Maker:
+    """Make a Maker from a maker as written in the file of a pool."""
+    return Maker(
+        pool=slug,
+        maker=entry.name,
+        tag=entry.tag_bytes,
+        from_height=entry.from_height,
+        to_height=entry.to_height,
+    )
 
 
 def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:

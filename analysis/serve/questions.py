@@ -84,6 +84,7 @@ POOL_PARTS: Final[Mapping[str, Part]] = MappingProxyType(
         "policy": Part("pool_policy", "feature"),
         "signalling": Part("signalling", "signal", where="n_signalling > 0"),
         "header_times": Part("pool_clock"),
+        "makers": Part("sub_pool", "block_count DESC, maker"),
         "clock": Part("header_clock", "clock"),
         "stale": Part("stale_rate"),
         "rules": Part("attribution_rule", "decided_count DESC, rule_id"),

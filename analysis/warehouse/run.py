@@ -93,6 +93,7 @@ def _make_inputs(spark: Any, dataset: Dataset, rules: RuleSet, out: Path) -> Non
         "pools": rules.pools_table(),
         "pool_names": rules.names_table(),
         "entities": rules.entities_table(),
+        "pool_makers": rules.makers_table(),
         "build_facts": _facts(spark, dataset, rules),
         "build_log": manifest.build_log(dataset, out),
     }

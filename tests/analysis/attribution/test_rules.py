@@ -47,7 +47,15 @@ def members(*rows: str, kind: str = "owner", entity: str = "group") -> str:
     return f'[[entities]]\nentity = "{entity}"\nname = "G"\nkind = "{kind}"\nmembers = [\n{lines}]\n'
 
 
+def maker(*tags: str) -> str:
+    """Return the text of makers named Ann, for the file of a pool, with the given tags."""
+    return "".join(f'[[makers]]\nname = "Ann"\nsource = "s"\n{tag}\n' for tag in tags)
+
+
 TAG = 'tag = "/one/", source = "s"'
+MAKER = 'tag = "<Ann>"'
+# The coinbase script of block 886188, up to the nonces.
+DATUM_SCRIPT = bytes.fromhex("03ac850d16") + b"< OCEAN.XYZ >\x0fPenguin\x00"
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +250,9 @@ BAD_RULES = [
         {"one": pool(TAG), "two": pool('tag_hex = "2f6f6e652f", source = "s"', name="Two")},
         r"both apply from 0",
     ),
+    ({"one": pool(TAG) + maker('tag = "ab"')}, r"one\.toml: makers 1 .*under 3 bytes"),
+    ({"one": pool(TAG) + maker("")}, r"one\.toml: makers 1 .*exactly one of tag, tag_hex"),
+    ({"one": pool(TAG) + maker(MAKER, MAKER)}, r"one\.toml 'Ann' and one\.toml 'Ann' both apply from 0"),
     ({"one": pool(TAG, TAG)}, r"one\.toml 'one:tag:/one/' and one\.toml .*both apply from 0"),
     (
         {"one": pool(TAG + ", to_height = 9", TAG + ", from_height = 9")},
@@ -330,6 +341,22 @@ def test_hash_changes_with_what_decides(tmp_path: Path, text: str) -> None:
         load_rules(write(tmp_path / "a", {"one": ONE})).hash
         != load_rules(write(tmp_path / "b", {"one": text})).hash
     )
+
+
+def test_makers_are_found_by_exact_bytes(repository_rules: RuleSet) -> None:
+    """The tag of one maker, and of no other, stands in a real coinbase of DATUM."""
+    found = [
+        row["maker"] for row in repository_rules.makers_table().to_pylist() if row["tag"] in DATUM_SCRIPT
+    ]
+
+    assert found == ["Penguin"]
+
+
+def test_hash_changes_with_makers(tmp_path: Path) -> None:
+    """A changed maker changes the hash, because it changes the mart sub_pool."""
+    alone = load_rules(write(tmp_path, {"one": ONE})).hash
+
+    assert load_rules(write(tmp_path, {"one": ONE + maker(MAKER)})).hash != alone
 
 
 def test_hash_changes_with_entities(tmp_path: Path) -> None:
