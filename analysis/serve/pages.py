@@ -99,7 +99,7 @@ def _add_static(router: APIRouter) -> None:
 def _add_now(router: APIRouter, results: Results, live: LiveFeed | None) -> None:
     @router.get("/")
     def now() -> Response:
-        def facts(reader: Reader) -> dict[str, Any]:
+        def built(reader: Reader) -> dict[str, Any]:
             spanned = questions.spanned_windows(reader)
             window = spanned[0] if spanned else "all"
             return {
@@ -107,9 +107,11 @@ def _add_now(router: APIRouter, results: Results, live: LiveFeed | None) -> None
                 "pools": questions.pools(reader, window),
                 "window": window,
                 "covered": questions.covered(reader),
-                "at": dt.datetime.now(dt.UTC),
-                "is_live": live is not None,
             }
+
+        def facts(reader: Reader) -> dict[str, Any]:
+            fresh = {"at": dt.datetime.now(dt.UTC), "is_live": live is not None}
+            return reader.cached("now", built) | fresh
 
         answer = _shown(results, "now.html.j2", "/", "Now", facts)
         answer.headers["cache-control"] = "no-store"  # it says how old the newest observation is
