@@ -58,6 +58,7 @@ bench: $(READY)  ## Measure hashing, backfill, collector and analyses: ratios on
 	@$(BIN)/python tests/bench/bench_backfill.py --out bench-backfill.json
 	@$(BIN)/python -m tests.bench.bench_analysis --out bench-analysis.json
 	@$(BIN)/python -m tests.bench.bench_pages --database .cache/bench-analysis/4000/a.duckdb --out bench-pages.json
+	@$(BIN)/python -m tests.bench.bench_live --out bench-live.json
 	@$(BIN)/python tests/bench/bench_collector.py --out bench-collector.json
 
 chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SEED=1|random JOBS=1 SCALE=1 RESUME=1)
