@@ -158,7 +158,7 @@ class ObjectStore:
         return digest.hexdigest()
 
     def _request(self, attempt: Callable[[], T], **default: Any) -> T:
-        """Return the result of `attempt`, which is called until it succeeds.
+        """Return the result of `attempt`, which is repeated while the store is unavailable, with pauses.
 
         With `missing`, that value is returned for an object that is not there. Errors of boto3 become errors
         of ours.

@@ -129,7 +129,7 @@ class PendingEntries:
 
     @property
     def n_new(self) -> int:
-        """Return how many transactions that messages announced the node has not been asked about."""
+        """Return the number of announced transactions about which the node has not been asked yet."""
         return len(self._unasked)
 
     def add(self, entry: PendingEntry) -> None:

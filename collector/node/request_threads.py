@@ -59,8 +59,8 @@ class RequestThread:
     ) -> None:
         """Queue a request; when it is answered, the asking thread calls `then` or `failed`.
 
-        `then` gets the answer and `failed` the node's error. Any other exception is raised in the asking
-        thread.
+        `then` gets the answer and `failed` the node's error. While the node is away, the request is repeated.
+        Any other exception is raised in the asking thread.
         """
         self._queue(request, then, failed, again_on=AWAY)
 

@@ -474,7 +474,11 @@ class Pipeline:
         return found
 
     def _take_block(self, message: Message, batch: Batch) -> None:
-        """Decode a message of `rawblock`, and record when the block was first seen."""
+        """Decode a message of `rawblock`, and record when the block was first seen.
+
+        A message that cannot be decoded becomes a row of `rejects`. The txids of the block go to the copy of
+        the mempool.
+        """
         self.processed = MessageName(message.topic, message.sequence)
         try:
             block = self._blocks.take_raw(message.body, message.received_ns // 1000, batch)

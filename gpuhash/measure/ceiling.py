@@ -23,7 +23,8 @@ class Ceiling:
 def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
     """Return the most hashes per second that a backend can do on this machine, and the formula.
 
-    `which` is the algorithm, or None for a header search. The result is None for a backend without a model.
+    `which` is the algorithm, or None for a header search. The result is None where there is no model: for the
+    reference backend, and for some GPUs and message lengths.
     """
     if backend == "cpu":
         operations = cpu_operations.operations_per_hash(which, message_bytes)
