@@ -248,15 +248,14 @@ def test_of_several_chains_one_is_chosen(dataset: Dataset, place: Place) -> None
 
 
 def test_commands_that_read_take_an_address_and_others_refuse_it(dataset: Dataset, place: Place) -> None:
-    """`check` and `status` say of the copy what they say of the dataset."""
-    upload(dataset, place)
-
-    status = CliRunner().invoke(app, ["status", str(place.address), "--json"])
+    """`status` says of the copy what it says of the dataset; `check` looks for one in the store."""
     check = CliRunner().invoke(app, ["check", "--dataset", str(place.address)])
+    upload(dataset, place)
+    status = CliRunner().invoke(app, ["status", str(place.address), "--json"])
     refused = CliRunner().invoke(app, ["compact", str(place.address)])
 
     assert '"name": "mempool_events"' in status.stdout
-    assert "leftovers" in check.stdout
+    assert f"{place.address} is not a dataset" in str(check.exception)
     assert "this command needs the folder of a dataset" in str(refused.exception)
     with pytest.raises(DatasetError, match="this command needs the folder of a dataset"):
         Dataset.open(Path(str(place.address)), "regtest", create=True)
