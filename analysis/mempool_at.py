@@ -334,7 +334,10 @@ def summary(mempool: Mempool) -> list[str]:
 
 
 def _moment(position: int | None) -> dt.datetime | None:
-    """Return the time of a place in the stream: its upper part, in microseconds."""
+    """Return the time (UTC) of a place in the stream of messages; None for None.
+
+    The upper part of a place, from bit 32 on, is the time in microseconds since 1970.
+    """
     if position is None:
         return None
     return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(position) >> 32)

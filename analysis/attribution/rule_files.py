@@ -62,7 +62,10 @@ class WrittenRule(StrictModel):
 
 
 class WrittenMaker(StrictModel):
-    """Checks one maker of templates, named in coinbases of a pool: one tag, its bounds, and a source."""
+    """Checks one maker of block templates as written in a pool's TOML file: name, tag, heights, source.
+
+    A pool whose templates others make names such a maker by a tag in its coinbases.
+    """
 
     name: Text
     tag: str | None = None
@@ -79,7 +82,11 @@ class WrittenMaker(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Refuse both tags or none, a tag that is too short, and a from_height above to_height."""
+        """Return the maker.
+
+        Raise ValueError unless it has exactly one of both forms of a tag, a long enough tag and ordered
+        heights.
+        """
         if (self.tag is None) == (self.tag_hex is None):
             raise ValueError("needs exactly one of tag, tag_hex")
         if len(self.tag_bytes) < MIN_TAG_BYTES:

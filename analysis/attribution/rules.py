@@ -89,7 +89,10 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Maker:
-    """Holds a tag by which a pool's coinbase names who made the template, for heights both included."""
+    """Holds a tag in a pool's coinbase that names who made the block template.
+
+    The tag is valid from `from_height` to `to_height`, both included.
+    """
 
     pool: str
     maker: str
@@ -321,7 +324,7 @@ def _load_pool(file: Path) -> Pool:
 
 
 def _maker(slug: str, entry: WrittenMaker) -> Maker:
-    """Make a Maker from a maker as written in the file of a pool."""
+    """Return the Maker of a pool for a maker of templates as it was read from a TOML file."""
     return Maker(
         pool=slug,
         maker=entry.name,

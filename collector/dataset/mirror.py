@@ -43,14 +43,15 @@ MOST_ROUNDS: Final = 5  # each but the first follows a change of the list meanwh
 
 
 class _NotAsListed(Exception):  # noqa: N818 - what an upload may do, not a mistake
-    """An object has gone, or has other content than the list says."""
+    """Means that an object has gone from the store, or has other content than the store's list says."""
 
 
 def open_mirror(address: StoreAddress, chain: str | None, store: ObjectStore | None = None) -> Dataset:
-    """Bring the cache of a dataset in a store up to date, and open it; without a `chain` its only one.
+    """Bring the cache on disk of a dataset in a store up to date, and return it opened.
 
-    Raises DatasetError where `address` is no dataset or lacks the chain, StoreError where the store cannot be
-    read or does not hold what was uploaded, and NotWritable where the cache cannot be written.
+    Without a `chain`, the only one in the store is taken. Raises DatasetError where `address` is no dataset
+    or lacks the chain, StoreError where the store cannot be read or does not hold what was uploaded, and
+    NotWritable where the cache cannot be written.
     """
     opened = store or ObjectStore(address, patience_s=PATIENCE_S)
     marker = opened.get(DATASET_MARKER)
@@ -77,7 +78,7 @@ def open_mirror(address: StoreAddress, chain: str | None, store: ObjectStore | N
 
 
 class _Mirror:
-    """Makes the files of one chain in a folder those that the list in a store names."""
+    """Makes a folder hold exactly those files of one chain that the list in a store names."""
 
     def __init__(self, store: ObjectStore, dataset: Dataset) -> None:
         self._store = store
@@ -85,7 +86,10 @@ class _Mirror:
         self._incoming = dataset.root / INCOMING
 
     def bring_up_to_date(self) -> None:
-        """Fetch and remove files; raise StoreError where the store does not hold what was uploaded."""
+        """Fetch the listed files that the folder lacks, and remove from the folder what is not listed.
+
+        Raises StoreError where the store does not hold what was uploaded, or changes all the time.
+        """
         make_folder(self._incoming)
         before = None
         for _ in range(MOST_ROUNDS):
@@ -108,7 +112,10 @@ class _Mirror:
         raise StoreError(f"{self._store.address} changes while it is read; try again later")
 
     def _listed(self) -> tuple[Mapping[str, ListedFile], str]:
-        """Return the files that the list names, and its ETag."""
+        """Return the files that the list in the store names, by path, and the list's ETag.
+
+        Raises StoreError if there is no list.
+        """
         found = self._store.get(list_path(self._dataset.chain))
         if found is None:
             raise StoreError(f"{self._store.address} has lost its list of files; upload the dataset again")
@@ -122,7 +129,10 @@ class _Mirror:
         return (status.st_size, status.st_mtime_ns) == (file.size_bytes, file.changed_at_ns)
 
     def _fetch(self, name: str, file: ListedFile) -> None:
-        """Fetch a file into the folder of incoming ones, unless a killed call did; raise _NotAsListed."""
+        """Fetch a file into the folder of incoming files, unless a killed call has left it there.
+
+        Raises _NotAsListed if its content is not what the list says.
+        """
         path = self._incoming_path(name, file)
         if path.exists():
             return
@@ -164,12 +174,15 @@ def cache_folder() -> Path:
 
 
 def _folder_name(store: ObjectStore) -> str:
-    """Name the cache of a store: two stores may have buckets of the same name."""
+    """Return the folder name for the cache of a store.
+
+    The name is made from bucket and address, because two stores may have buckets of the same name.
+    """
     return f"{store.address.bucket}-{hashlib.sha256(store.identity.encode()).hexdigest()[:12]}"
 
 
 def _chosen_chain(store: ObjectStore, chain: str | None) -> str:
-    """Return the chain to read.
+    """Return the chain to read: `chain`, or without it the only one in the store.
 
     Raises DatasetError if the store lacks it, or has several and none is chosen.
     """

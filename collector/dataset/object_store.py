@@ -191,7 +191,7 @@ class ObjectStore:
 
     @property
     def identity(self) -> str:
-        """Return what tells this address in this store from all others; it is not to be shown."""
+        """Return a text that no other address in this or another store has; it is not for showing."""
         return f"{self._endpoint_url} {self.address}"
 
     @property

@@ -38,9 +38,9 @@ class StoreAddress(NamedTuple):
 
     @classmethod
     def in_path(cls, path: Path) -> Self | None:
-        """Return the address that was given where a path is expected; None if `path` is an ordinary one.
+        """Return the address if `path`, as the user gave it, is one in an object store.
 
-        Raises SettingsError for a wrong address.
+        None for a path on disk. Raises SettingsError for a wrong address.
         """
         return cls.parse(SCHEME + path.as_posix().removeprefix(PATH_SCHEME)) if names_store(path) else None
 
@@ -57,5 +57,5 @@ class StoreAddress(NamedTuple):
 
 
 def names_store(path: Path) -> bool:
-    """Return whether an address in an object store was given where a path is expected."""
+    """Return whether a path, as the user gave it, is in fact an address in an object store."""
     return path.as_posix().startswith(PATH_SCHEME)
