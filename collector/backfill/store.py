@@ -129,7 +129,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 def _stem(chunk: Chunk) -> str:
     """Return the name, without ending, of a file with some blocks.
 
-    It has their heights and a hash of theirs.
+    The name has their least and greatest height, and a digest of the blocks' hashes.
     """
     heights = [ref.height for ref in chunk.refs]
     digest = _digest(head.block_hash for head in chunk.heads)

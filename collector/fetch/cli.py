@@ -115,7 +115,10 @@ def _chosen(listed: "Mapping[str, DataSet]", names: list[str], *, is_history: bo
 
 
 def _days(first: str | None, last: str | None) -> tuple[dt.date | None, dt.date | None]:
-    """Return the first and last day that the command asks for, or None; BadParameter if they are no days."""
+    """Return the first and last day that the command asks for, each None if not given.
+
+    Raises BadParameter if one is no day, or if the first is after the last.
+    """
     days = _day(first, "--from"), _day(last, "--to")
     if days[0] and days[1] and days[0] > days[1]:
         raise typer.BadParameter(f"--from {first} is after --to {last}")

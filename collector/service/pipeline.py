@@ -306,9 +306,10 @@ class Pipeline:
                 self._event(item, batch, now_us)
 
     def _broken(self, notice: Notice) -> None:
-        """Process a break of `sequence` or its end: fetch missing blocks and ask for a mempool snapshot.
+        """Process a notice that the stream `sequence` broke, or that its connection is back.
 
-        While the connection is down, snapshots are ignored, because events after them would be lost.
+        In both cases missing blocks are fetched and a mempool snapshot is requested. While the connection is
+        down, snapshots are ignored, because events after them would be lost.
         """
         if notice.reason in ("reconnect", "connected"):
             self._is_cut = notice.reason == "reconnect"
