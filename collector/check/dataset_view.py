@@ -132,15 +132,19 @@ def open_dataset_view(
     files: DatasetFiles,
     readable: Mapping[str, Sequence[Path]],
     connection: duckdb.DuckDBPyConnection,
+    copied_bytes: int = 0,
 ) -> DatasetView:
     """Make views in DuckDB for each table, without and with the rows that the journals hold.
 
-    `readable` has the files of each table that can be read.
+    `readable` has the files of each table that can be read. A table whose files have at most `copied_bytes`
+    is copied for those who query it often: each query on a view opens all of its files.
     """
     journals = files.journals
     for name, table in TABLES.items():
+        n_bytes = sum(path.stat().st_size for path in readable[name])
+        kind = "TABLE" if 0 < n_bytes <= copied_bytes else "VIEW"
         connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {contract_rows(table, readable[name])}"
+            f"CREATE OR REPLACE TEMP {kind} {name} AS FROM {contract_rows(table, readable[name])}"
         )
         batches = list(journals.rows.get(name, []))
         if name == "coverage" and journals.coverage:

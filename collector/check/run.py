@@ -26,6 +26,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.query import query_engine
 from collector.dataset.temporary_folders import temporary_folder
 
+SMALL_BYTES: Final = 2_000_000  # of the files of a table that a hundred queries need not open again
 CHECKS: Final[tuple[Callable[[DatasetView], CheckResult], ...]] = (
     check_grain,
     check_ranges,
@@ -74,7 +75,7 @@ def _check_once(dataset: Dataset, progress: Callable[[str], None]) -> list[Check
     ):
         by_file = FileChecks(connection)
         readable = check_files(files, by_file, progress)
-        view = open_dataset_view(dataset, files, readable, connection)
+        view = open_dataset_view(dataset, files, readable, connection, SMALL_BYTES)
         results = by_file.results
         for number, each in enumerate(CHECKS, start=1):
             progress(f"tables, {number} of {len(CHECKS)}: {each.__name__.removeprefix('check_')}")
