@@ -10,6 +10,8 @@ import resource
 import signal
 import sys
 
+from collector.unneeded import hide_unneeded
+
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the libraries crash instead of raising MemoryError
@@ -59,6 +61,7 @@ def main() -> None:
             f"error: this process may use {limit >> 20} MiB of address space (ulimit -v), and needs "
             f"{LEAST_ADDRESS_SPACE >> 20} MiB; raise the limit",
         )
+    hide_unneeded()
     try:
         importlib.import_module("collector.cli").main()
     except (MemoryError, ImportError) as error:

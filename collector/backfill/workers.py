@@ -23,6 +23,7 @@ from collector.codec.undo import spent_outputs
 from collector.codec.walk import walk_blocks
 from collector.errors import CollectorError
 from collector.log import configure_logging
+from collector.unneeded import hide_unneeded
 
 QUEUED_PER_WORKER: Final = 2
 SAFE_PATH: Final = "PYTHONSAFEPATH"
@@ -106,6 +107,7 @@ def prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and lets units end
     threading.Thread(target=_end_with_parent, daemon=True).start()
     configure_logging("auto", "warning")
+    hide_unneeded()
     # The other cores belong to the other workers.
     pa.set_cpu_count(1)
     os.environ["GPUHASH_THREADS"] = "1"

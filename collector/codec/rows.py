@@ -303,6 +303,6 @@ def _all_type_names() -> pa.Array:
     """Return an Arrow array of the names of output types, in which a type's number is its position.
 
     It is made at the first call, not at import: Arrow loads pandas with the first array it makes, unless
-    `memory.avoid_pandas` has run.
+    `hide_unneeded` has run.
     """
     return pa.array(OUTPUT_TYPES, pa.string())

@@ -1,13 +1,10 @@
-"""Keep the process small: import little, collect garbage seldom, return freed memory to the system."""
+"""Keep the process small: compile elsewhere, collect garbage seldom, return freed memory to the system."""
 
 import ctypes
 import gc
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -38,50 +35,16 @@ def limit_freed_memory() -> None:
         set_option(_M_ARENA_MAX, MOST_ARENAS)
 
 
-class _Hidden(MetaPathFinder):
-    """Makes the import of one package fail as if the package were not installed."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        if fullname == self._name:
-            raise ModuleNotFoundError(fullname)
-
-
-@contextmanager
-def _without(name: str) -> Iterator[None]:
-    """Hide one package from imports while the `with` block runs."""
-    finder = _Hidden(name)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-def avoid_pandas() -> None:
-    """Keep Arrow from loading pandas, which takes 60 MB.
-
-    Arrow tries to import pandas once, when it makes its first array from a list, so we make one while pandas
-    is hidden.
-    """
-    with _without("pandas"):
-        pa.array([])
-
-
 def load_compiled_loops() -> None:
     """Load the machine code of our numba loops.
 
     If it is not on disk, a child process compiles the loops first. A compiler that has run in this process
-    would keep 50 MB until the end. numba also tries once to load SciPy's linear algebra, another 50 MB that
-    our loops do not need, so we hide it.
+    would keep 50 MB until the end.
     """
     if not all(map(is_compiled, (hash_groups, copy_outpoints, rate_blocks))):
         code = "from collector.codec.rows import warm_up; warm_up()"
         subprocess.run([sys.executable, "-P", "-c", code], check=False)  # noqa: S603 - our own words, no shell
-    with _without("scipy.linalg"):
-        warm_up()
+    warm_up()
 
 
 def is_compiled(loop: Any) -> bool:

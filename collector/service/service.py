@@ -21,7 +21,6 @@ from collector.monitor.live_rows import LiveRows
 from collector.monitor.metrics import Metrics
 from collector.monitor.systemd import Notifier
 from collector.service.memory import (
-    avoid_pandas,
     collect_garbage_seldom,
     limit_freed_memory,
     load_compiled_loops,
@@ -39,7 +38,6 @@ def run(settings: Settings, stop: threading.Event) -> int:
     failed.
     """
     limit_freed_memory()
-    avoid_pandas()
     load_compiled_loops()
     metrics = Metrics(node.name for node in settings.node)
     journals = {

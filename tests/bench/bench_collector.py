@@ -58,8 +58,9 @@ from collector.mempool.entries import PendingEntry, mempool_tx_row
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import MessageSource
-from collector.service.memory import avoid_pandas, collect_garbage_seldom
+from collector.service.memory import collect_garbage_seldom
 from collector.service.session import GATHER_ITEMS
+from collector.unneeded import hide_unneeded
 from gpuhash.measure import machine
 
 TRAFFIC = Path(__file__).resolve().parents[2] / ".cache" / "bench-collector"
@@ -236,7 +237,7 @@ def chain(folder: Path) -> dict[str, Any]:
     os.sched_setaffinity(0, {OUR_CORE})
     warm_up()
     collect_garbage_seldom()
-    avoid_pandas()
+    hide_unneeded()
     with tempfile.TemporaryDirectory() as at:
         dataset = Dataset.open(Path(at) / "dataset", "regtest", create=True)
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -20,12 +20,12 @@ import itertools, os, random, signal, sys, time
 from pathlib import Path
 from collector.journal.journal import Journal
 from collector.log import configure_logging
-from collector.service.memory import avoid_pandas
+from collector.unneeded import hide_unneeded
 from collector.receive.records import Message
 from collector.dataset.open import Dataset
 
 configure_logging()  # to stderr: of a frame that a kill has cut
-avoid_pandas()  # as the collector does; else each writer loads it for longer than it lives
+hide_unneeded()  # as the collector does; else each writer loads it for longer than it lives
 folder, kills, span, per_flush = Path(sys.argv[1]), *map(int, sys.argv[2:])
 
 def row(m):

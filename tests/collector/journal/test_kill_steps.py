@@ -16,13 +16,13 @@ from collector.journal.journal import Journal
 from collector.receive.records import Message
 from collector.receive.ring import MIN_CAPACITY_BYTES, Ring
 from collector.dataset.open import Dataset
-from collector.service.memory import avoid_pandas
+from collector.unneeded import hide_unneeded
 from tests.collector.journal.journal_files import message, recovered, row, sealed
 
 CALLS = ("open", "write", "writev", "pwrite", "fsync", "ftruncate", "posix_fallocate", "replace", "unlink",
          "mkdir")
 folder = Path(sys.argv[1])
-avoid_pandas()  # as the collector does; else each of the many writers loads it for longer than it lives
+hide_unneeded()  # as the collector does; else each of the many writers loads it for longer than it lives
 
 def end_at(step):
     \"\"\"End this process at a step; a write gets half of its bytes down before.\"\"\"

@@ -11,10 +11,11 @@ from collector.service.memory import is_compiled
 
 LOAD = """
 import sys
-from collector.service.memory import load_compiled_loops, avoid_pandas
+from collector.service.memory import load_compiled_loops
+from collector.unneeded import hide_unneeded
 from gpuhash import cpu_sha256
 
-avoid_pandas()
+hide_unneeded()
 load_compiled_loops()
 print(sum(cpu_sha256.hash_groups.stats.cache_misses.values()))
 print([name for name in ("pandas", "scipy.linalg") if name in sys.modules])
