@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from collector.regtest.selection import Candidate, feerate_order, fill, first_come_order
 
 BLOCK_WU: Final = 40_000
-ROUNDS: Final = 8  # blocks of each pool
+ROUNDS: Final = 12  # blocks of each pool; a block in which most places are sold shows no order
 TEMPLATE_AGES_S: Final = (250, 80, 4)  # before each block, our node makes a template
 INTERVAL_S: Final = (300, 1500)
 CHILD_RATIO: Final = 0.08
