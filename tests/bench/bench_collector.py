@@ -14,6 +14,7 @@ measured has another, with all its threads and processes.
   asks the node the same questions one after the other, and does nothing with the answers.
 - `memory`: resident memory with the mempool full: filled by a burst, by one in a collector that never ran
   here before (nothing is compiled), and full at the start.
+- `readers`: the whole collector with 20 readers of its live stream, beside the same without a reader.
 - `sustained`: 10,000 rows a second, for as long as `--sustain-s` says; `mainnet_rate`: 30;
   `overloaded`: six times as many as sustained.
 
@@ -40,6 +41,7 @@ from typing import Any
 
 import zmq
 from bench_chain import TX_PER_BLOCK
+from bench_readers import readers, with_readers
 from bench_running import OVERLOAD, Running, feed, memory, sustained
 from bench_sizes import bytes_per_row
 from bench_stamps import stamps
@@ -58,6 +60,7 @@ from collector.mempool.entries import PendingEntry, mempool_tx_row
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import MessageSource
+from collector.regtest.node import free_ports
 from collector.service.memory import collect_garbage_seldom
 from collector.service.session import GATHER_ITEMS
 from collector.unneeded import hide_unneeded
@@ -93,6 +96,7 @@ def main() -> None:
     tell(facts)
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
     rest: dict[str, Callable[[], Any]] = {
+        "readers": lambda: with_readers(partial(apart, whole_collector), root / "whole", options.rounds),
         "stamps": lambda: apart(stamps),
         "memory": lambda: memories(root),
         "sustained": lambda: apart(sustained, root, options.sustain_s),
@@ -116,6 +120,7 @@ def smoke(options: argparse.Namespace) -> None:
     tell(facts)
     facts["memory"] = apart(partial(memory, settled_s=0.0), root)
     facts["sustained"] = apart(sustained, root, SMOKE_S)
+    facts["readers"] = with_readers(partial(apart, whole_collector), root / "whole", 1)
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
 
 
@@ -345,12 +350,13 @@ def store_block(raw: bytes, journal: Journal) -> int:
     return len(rows)
 
 
-def whole_collector(folder: Path) -> dict[str, Any]:
-    """Run the collector on everything a node sends."""
+def whole_collector(folder: Path, n_readers: int | None = None) -> dict[str, Any]:
+    """Run the collector on everything a node sends; `n_readers` gives it a listener, and so many readers."""
     node = Node(folder, NODE_CORE)
     os.sched_setaffinity(0, {OUR_CORE})
-    with tempfile.TemporaryDirectory() as at:
-        running = Running(node, Path(at))
+    address = None if n_readers is None else f"127.0.0.1:{free_ports(1)[0]}"
+    with tempfile.TemporaryDirectory() as at, readers(address, n_readers, NODE_CORE):
+        running = Running(node, Path(at), metrics=address)
         begun_s, used_s = time.perf_counter(), used_here_s()
         feed(node, running.n_released)
         while running.n_released() < node.n_frames:
