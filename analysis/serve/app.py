@@ -175,5 +175,6 @@ def refused(request: Request, status: int, sentence: str) -> Response:
 
 
 def _sentence(text: str) -> str:
-    """Begin a text with a capital and end it with a full stop."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    """Begin a text with a capital, unless it begins with a name or a path, and end it with a full stop."""
+    first = text[:1].upper() if text.split(" ", maxsplit=1)[0].isalpha() else text[:1]
+    return f"{first}{text[1:].rstrip('.')}."

@@ -7,6 +7,7 @@ their controls are made visible by `printable`.
 import datetime as dt
 from collections.abc import Callable, Mapping
 from functools import cache
+from http import HTTPStatus
 from importlib import resources
 from typing import Annotated, Any, Final
 
@@ -83,7 +84,9 @@ def page_router(results: Results, live: LiveFeed | None = None) -> APIRouter:
 def refusal_page(status: int, sentence: str) -> Response:
     """Return the page that says in one sentence why there is no other."""
     page = _environment().get_template("serve/refusal.html.j2")
-    return HTMLResponse(page.render(_frame("", "No page"), sentence=sentence), status_code=status)
+    head = "Not now" if status == HTTPStatus.SERVICE_UNAVAILABLE else "Not here"
+    written = page.render(_frame("", "No page"), head=head, sentence=sentence)
+    return HTMLResponse(written, status_code=status)
 
 
 def _add_static(router: APIRouter) -> None:

@@ -84,7 +84,10 @@ def test_an_error_is_not_kept(served_database: Path, tmp_path: Path) -> None:
     with serving(database) as site:
         database.with_suffix(".bad").write_text("no database")
         database.with_suffix(".bad").replace(database)
-        assert [site.get("/pools").status_code for _ in range(2)] == [503, 503]
+        answers = [site.get("/pools") for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [503, 503]
+        assert f">{database} cannot be read" in answers[0].text
+        assert ">Not now<" in answers[0].text
         database.with_suffix(".good").write_bytes(good)
         database.with_suffix(".good").replace(database)
         assert site.get("/pools").status_code == 200
