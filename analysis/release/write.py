@@ -75,6 +75,7 @@ def write_release(database: Path, rules: Path, out: Path, choices: Choices) -> R
     if os.path.lexists(out):
         raise ReleaseError(f"{out} exists; name a new folder, a release is never changed")
     with open_database(database) as connection, _appearing(out) as folder:
+        _refuse_another_version(connection)
         _refuse_failed_checks(connection)
         facts = read_facts(connection, anonymous=choices.anonymous)
         _copy_rules(rules, folder / POOLS, facts["rules_hash"])
@@ -120,6 +121,22 @@ def _write_contents(
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _refuse_another_version(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raise ReleaseError for a database that lacks marts or columns that this version makes."""
+    rows = connection.execute("SELECT table_name, column_name FROM information_schema.columns").fetchall()
+    found = set(rows)
+    missing = {
+        model.name
+        for model in released_marts()
+        if not {(model.name, column) for column in model.column_names} <= found
+    }
+    if missing:
+        raise ReleaseError(
+            f"another version built the database: {', '.join(sorted(missing))} is missing or has other "
+            "columns; run pool-analysis build again"
+        )
 
 
 def _refuse_failed_checks(connection: duckdb.DuckDBPyConnection) -> None:

@@ -212,6 +212,18 @@ def test_what_cannot_be_released_leaves_nothing(folder: Path, tmp_path: Path) ->
     assert run("verify", tmp_path).stderr.startswith(f"pool-analysis: {tmp_path} is no release")
 
 
+def test_a_database_of_another_version_is_refused(folder: Path, tmp_path: Path) -> None:
+    """A mart that the database lacks is named in one sentence, and so is what to do."""
+    older = Path(shutil.copy(folder / "a.duckdb", tmp_path))
+    with duckdb.connect(str(older)) as connection:
+        connection.execute("DROP TABLE block_runs")
+    result = run("release", older, "--out", tmp_path / "out")
+
+    assert result.returncode == 1
+    assert "another version built the database: block_runs is missing" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_a_dataset_that_has_grown_is_not_released(folder: Path, tmp_path: Path) -> None:
     """Rows that came after the build would not give the marts of the release."""
     (file,) = (folder / "dataset").glob("*/blocks/*/*.parquet")
