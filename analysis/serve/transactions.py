@@ -15,7 +15,11 @@ STAYS: Final = """
         stay.stay_no, stay.node, stay.entered_at, stay.first_seen_kind, stay.fee_sat, stay.vsize_vb,
         stay.fee_sat / stay.vsize_vb AS feerate_sat_vb, stay.left_reason,
         mined_cut.block_hash AS mined_hash,
-        mined_cut.connected_at AS mined_at, 1 + stay.last_cut_no - stay.first_cut_no AS n_blocks_seen
+        mined_cut.connected_at AS mined_at,
+        (
+            SELECT count(*) FROM mempool_cuts AS seen
+            WHERE seen.node = stay.node AND seen.cut_no BETWEEN stay.first_cut_no AND stay.last_cut_no
+        ) AS n_blocks_seen
     FROM mempool_residence AS stay
     LEFT JOIN mempool_cuts AS mined_cut
         ON stay.node = mined_cut.node AND stay.mined_cut_no = mined_cut.cut_no

@@ -9,6 +9,13 @@ cast(epoch_us(stamped_at) as hugeint) * 4294967296 + counter;
 -- Test
 select stream_position(timestamptz '1970-01-01 00:00:00.000002+00', 3) = 8589934595;
 
+-- Where the numbers of a window begin, by a place in the stream: the windows since 1970, times 1,000,000,000.
+-- A key is this plus 1, 2, ... within the window. So rows of another day change no key.
+create macro window_key(place, window_s) as
+cast(place // 4294967296 // 1000000 // window_s as bigint) * 1000000000;
+-- Test
+select window_key(stream_position(timestamptz '1970-01-03 23:59:59+00', 7), 86400) = 2000000000;
+
 -- Hash in the order in which people and RPC write it: lower-case hex of the bytes reversed.
 create macro hash_hex(hash) as
 array_to_string(list_reverse(regexp_extract_all(lower(hex(hash)), '..')), '');

@@ -17,7 +17,7 @@ n_own = "BIGINT  those of them that the block took"
 */
 with
 
-changes as (
+begun as (
     select
         node,
         first_cut_no as cut_no,
@@ -26,25 +26,17 @@ changes as (
     from mempool_residence
     where first_cut_no <= last_cut_no
     group by node, first_cut_no
-    union all
+),
+
+ended as (
     select
         node,
-        last_cut_no + 1 as cut_no,
-        -count(*) as n_mempool,
-        -count(*) filter (where fee_sat is null or vsize_vb is null) as n_unrated
+        last_cut_no as cut_no,
+        count(*) as n_mempool,
+        count(*) filter (where fee_sat is null or vsize_vb is null) as n_unrated
     from mempool_residence
     where first_cut_no <= last_cut_no
     group by node, last_cut_no
-),
-
-changes_by_cut as (
-    select
-        node,
-        cut_no,
-        sum(n_mempool) as n_mempool,
-        sum(n_unrated) as n_unrated
-    from changes
-    group by node, cut_no
 ),
 
 own as (
@@ -64,11 +56,16 @@ totals as (
         mempool_cuts.cut_no,
         mempool_cuts.connected_at,
         mempool_cuts.is_measured,
-        sum(coalesce(changes_by_cut.n_mempool, 0)) over in_order as n_mempool,
-        sum(coalesce(changes_by_cut.n_unrated, 0)) over in_order as n_unrated
+        sum(coalesce(begun.n_mempool, 0) - coalesce(ended.n_mempool, 0)) over in_order
+        + coalesce(ended.n_mempool, 0) as n_mempool,
+        sum(coalesce(begun.n_unrated, 0) - coalesce(ended.n_unrated, 0)) over in_order
+        + coalesce(ended.n_unrated, 0) as n_unrated
     from mempool_cuts
-    left join changes_by_cut
-        on mempool_cuts.node = changes_by_cut.node and mempool_cuts.cut_no = changes_by_cut.cut_no
+    left join begun
+        on mempool_cuts.node = begun.node and mempool_cuts.cut_no = begun.cut_no
+    -- What ends with a cut still waits at it.
+    left join ended
+        on mempool_cuts.node = ended.node and mempool_cuts.cut_no = ended.cut_no
     window in_order as (partition by mempool_cuts.node order by mempool_cuts.cut_no)
 )
 

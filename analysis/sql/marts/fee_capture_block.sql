@@ -11,12 +11,11 @@ not give the weight of a transaction, it counts as 4 * vsize - 3, the least weig
 break the bound. Many signature operations can, because they raise the vsize that nodes report. The bound ignores
 that a block may hold at most 80,000 of them; without that limit it can only be higher, so it stays a bound.
 seen_fees_sat are the fees of those transactions of the block that were waiting, which are what the bound is about.
-Spans and buckets are those of feerate_age_block.
+The stays of one UTC day are ranked together, in buckets as in feerate_age_block.
 """
 grain = ["block_hash", "node"]
 [parameters]
-capture_cuts_per_span = {value = 128, doc = "cuts that are ranked together"}
-n_capture_buckets = {value = 128, doc = "buckets per span and node"}
+n_capture_buckets = {value = 128, doc = "buckets per day and node"}
 max_block_wu = {value = 4000000, doc = "consensus limit of a block, BIP141"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
@@ -52,7 +51,7 @@ measured as (
         mempool_cuts.node,
         mempool_cuts.cut_no,
         mempool_cuts.connected_at,
-        mempool_cuts.cut_no // getvariable('capture_cuts_per_span') as span_no,
+        mempool_cuts.cut_no // 1000000000 as day_no,
         chain_blocks.prev_hash,
         chain_blocks.height,
         chain_blocks.is_active,
@@ -76,11 +75,8 @@ spanned as (
         fee_sat,
         coalesce(weight_wu, 4 * vsize_vb - 3) as weight_wu,
         unnest(
-            range(
-                first_cut_no // getvariable('capture_cuts_per_span'),
-                last_cut_no // getvariable('capture_cuts_per_span') + 1
-            )
-        ) as span_no
+            range(first_cut_no // 1000000000, last_cut_no // 1000000000 + 1)
+        ) as day_no
     from mempool_residence
     where first_cut_no <= last_cut_no and fee_sat is not null and vsize_vb > 0
 ),
@@ -88,21 +84,21 @@ spanned as (
 ranked as materialized (
     select
         node,
-        span_no,
+        day_no,
         fee_sat,
         weight_wu,
-        greatest(first_cut_no, span_no * getvariable('capture_cuts_per_span')) as first_cut_no,
-        least(last_cut_no, (span_no + 1) * getvariable('capture_cuts_per_span') - 1) as last_cut_no,
+        greatest(first_cut_no, day_no * 1000000000) as first_cut_no,
+        least(last_cut_no, (day_no + 1) * 1000000000 - 1) as last_cut_no,
         row_number() over in_order as place,
         ntile(getvariable('n_capture_buckets')) over in_order as bucket
     from spanned
-    window in_order as (partition by node, span_no order by fee_sat / weight_wu desc, stay_no)
+    window in_order as (partition by node, day_no order by fee_sat / weight_wu desc, stay_no)
 ),
 
 changes as (
     select
         node,
-        span_no,
+        day_no,
         bucket,
         first_cut_no as cut_no,
         sum(fee_sat) as fee_sat,
@@ -112,7 +108,7 @@ changes as (
     union all
     select
         node,
-        span_no,
+        day_no,
         bucket,
         last_cut_no + 1 as cut_no,
         -sum(fee_sat) as fee_sat,
@@ -124,7 +120,7 @@ changes as (
 changes_by_cut as (
     select
         node,
-        span_no,
+        day_no,
         bucket,
         cut_no,
         sum(fee_sat) as fee_sat,
@@ -136,20 +132,20 @@ changes_by_cut as (
 bucket_runs as (
     select
         node,
-        span_no,
+        day_no,
         bucket,
         cut_no,
         lead(cut_no) over in_order as next_cut_no,
         sum(fee_sat) over in_order as fee_sat,
         sum(weight_wu) over in_order as weight_wu
     from changes_by_cut
-    window in_order as (partition by node, span_no, bucket order by cut_no)
+    window in_order as (partition by node, day_no, bucket order by cut_no)
 ),
 
 bucket_sums as (
     select
         measured.node,
-        measured.span_no,
+        measured.day_no,
         measured.cut_no,
         measured.weight_wu as own_wu,
         measured.full_wu,
@@ -162,7 +158,7 @@ bucket_sums as (
     inner join bucket_runs
         on
             measured.node = bucket_runs.node
-            and measured.span_no = bucket_runs.span_no
+            and measured.day_no = bucket_runs.day_no
             and measured.cut_no >= bucket_runs.cut_no
             and measured.cut_no < bucket_runs.next_cut_no
     where bucket_runs.weight_wu > 0
@@ -193,7 +189,7 @@ whole_buckets as (
 cut_buckets as (
     select
         node,
-        span_no,
+        day_no,
         cut_no,
         bucket,
         room.is_full,
@@ -218,7 +214,7 @@ cut_stays as (
     inner join ranked
         on
             cut_buckets.node = ranked.node
-            and cut_buckets.span_no = ranked.span_no
+            and cut_buckets.day_no = ranked.day_no
             and cut_buckets.bucket = ranked.bucket
             and cut_buckets.cut_no between ranked.first_cut_no and ranked.last_cut_no
 ),

@@ -16,7 +16,7 @@ them keeps the feerate it had at the block before. Transactions without a known 
 X = 0 and no ratios. Blocks at which the mempool is not known have no row.
 
 Only two ranks per moment are needed, X and 2 X, so the mempool is not sorted at each moment. Stays are cut into spans
-of moments_per_span moments, ranked once per span and divided into n_age_buckets buckets by rank. Counting the waiting
+of six hours, as the moments are numbered, ranked once per span and divided into n_age_buckets buckets by rank. Counting the waiting
 transactions of each bucket at each moment gives the bucket of the rank that is needed, and only the stays of that
 bucket are listed. The work grows in proportion to stays and moments.
 """
@@ -26,7 +26,6 @@ per block. Doing one ranking after the other in pandas takes more than twenty ti
 """
 grain = ["block_hash", "node", "age_s", "feerate_kind"]
 [parameters]
-moments_per_span = {value = 256, doc = "moments that are ranked together"}
 n_age_buckets = {value = 128, doc = "buckets per span and node"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
@@ -181,10 +180,7 @@ spanned as (
     select
         *,
         unnest(
-            range(
-                first_moment_no // getvariable('moments_per_span'),
-                last_moment_no // getvariable('moments_per_span') + 1
-            )
+            range(first_moment_no // 1000000000, last_moment_no // 1000000000 + 1)
         ) as span_no
     from rated
     where first_moment_no <= last_moment_no
@@ -196,8 +192,8 @@ ranked as materialized (
         feerate_kind,
         node,
         span_no,
-        greatest(first_moment_no, span_no * getvariable('moments_per_span')) as first_moment_no,
-        least(last_moment_no, (span_no + 1) * getvariable('moments_per_span') - 1) as last_moment_no,
+        greatest(first_moment_no, span_no * 1000000000) as first_moment_no,
+        least(last_moment_no, (span_no + 1) * 1000000000 - 1) as last_moment_no,
         mined_cut_no,
         feerate_sat_vb,
         row_number() over in_order as place,
@@ -254,7 +250,7 @@ measured as (
         distinct_moments.node,
         distinct_moments.cut_no,
         distinct_moments.moment_no,
-        distinct_moments.moment_no // getvariable('moments_per_span') as span_no,
+        distinct_moments.moment_no // 1000000000 as span_no,
         cast(chain_blocks.n_tx - 1 as bigint) as x
     from distinct_moments
     inner join mempool_cuts

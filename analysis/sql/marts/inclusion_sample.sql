@@ -3,7 +3,7 @@ summary = "Pairs of a block and a transaction that waited for it: was it taken, 
 method = """
 Pairs of a measured, non-empty block of the active chain and a transaction that was waiting at its cut, taken or left,
 at the node that connected the block first. Only transactions whose entry was pushed, so that their waiting time is
-known, and whose fee is known. Every sample_every-th stay in the order of entry is kept, taken or left, so that there
+known, and whose fee is known. Of each UTC day, every sample_every-th stay in the order of entry is kept, taken or left, so that there
 are at most about max_pairs pairs; ranks and areas under curves do not depend on that. Each factor is the transaction's
 rank among the pairs of its block, as (rank - 0.5) / pairs with ties at their mean, so it lies between 0 and 1 in every
 block and can be compared between blocks.
@@ -31,39 +31,60 @@ size_rank_ratio = "DOUBLE  0..1, rank of vsize, higher is larger"
 */
 with
 
+places as (
+    select
+        node,
+        cut_no,
+        row_number() over (partition by node order by cut_no) as place
+    from mempool_cuts
+),
+
 waiting as (
     select
-        stay_no,
-        node,
-        entered_at,
-        fee_sat,
-        vsize_vb,
-        first_cut_no,
-        last_cut_no,
-        mined_cut_no
-    from mempool_residence
+        stay.stay_no,
+        stay.node,
+        stay.entered_at,
+        stay.fee_sat,
+        stay.vsize_vb,
+        stay.mined_cut_no,
+        first_place.place as first_place,
+        last_place.place as last_place
+    from mempool_residence as stay
+    inner join places as first_place
+        on stay.node = first_place.node and stay.first_cut_no = first_place.cut_no
+    inner join places as last_place
+        on stay.node = last_place.node and stay.last_cut_no = last_place.cut_no
     where
-        first_cut_no <= last_cut_no
-        and first_seen_kind = 'pushed'
-        and fee_sat is not null
-        and vsize_vb > 0
+        stay.first_cut_no <= stay.last_cut_no
+        and stay.first_seen_kind = 'pushed'
+        and stay.fee_sat is not null
+        and stay.vsize_vb > 0
 ),
 
 thinning as (
     select
         greatest(
-            cast(ceil(sum(last_cut_no - first_cut_no + 1) / getvariable('max_pairs')) as bigint), 1
+            cast(ceil(sum(last_place - first_place + 1) / getvariable('max_pairs')) as bigint), 1
         ) as sample_every
     from waiting
 ),
 
-kept as (
+sampled as (
     select
         waiting.*,
-        unnest(range(waiting.first_cut_no, waiting.last_cut_no + 1)) as cut_no
+        unnest(range(waiting.first_place, waiting.last_place + 1)) as place
     from waiting
     cross join thinning
     where waiting.stay_no % thinning.sample_every = 0
+),
+
+kept as (
+    select
+        sampled.*,
+        places.cut_no
+    from sampled
+    inner join places
+        on sampled.node = places.node and sampled.place = places.place
 ),
 
 pairs as (

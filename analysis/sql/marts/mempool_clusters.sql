@@ -8,7 +8,8 @@ highest of what is left, and so on. Every transaction has the feerate of its chu
 optimum or close to it, since its search ends after a number of steps. Core also counts prioritisetransaction, weight
 (we have the vsize that the node reports) and sigops, and holds no cluster above 64 transactions or 101 kvB; clusters
 of an older node may be larger and are rated too. The chunk feerates of a cluster change only when one of its
-transactions enters or leaves, so the result is kept as runs of cuts, like mempool_packages.
+transactions enters or leaves, so the result is kept as runs of cuts, like mempool_packages. Each UTC day is computed
+by itself; a run ends with the day.
 """
 cost = """
 The best order of a cluster is searched again at every cut at which the cluster changes, with whole numbers in Python:
@@ -23,6 +24,16 @@ cluster_feerate_sat_vb = "DOUBLE  sat/vB, feerate of its chunk during the run"
 */
 with
 
+day_cuts as (
+    select
+        node,
+        cut_no // 1000000000 as day_no,
+        min(cut_no) as first_cut_no,
+        max(cut_no) as last_cut_no
+    from mempool_cuts
+    group by node, cut_no // 1000000000
+),
+
 related as (
     select
         child_no as stay_no,
@@ -35,7 +46,7 @@ related as (
     from mempool_links
 ),
 
-members as (
+by_day as (
     select
         related.stay_no,
         related.node,
@@ -43,48 +54,76 @@ members as (
         stay.last_cut_no,
         stay.fee_sat,
         stay.vsize_vb,
-        row_number() over (partition by related.node order by related.stay_no) - 1 as member
+        unnest(range(stay.first_cut_no // 1000000000, stay.last_cut_no // 1000000000 + 1)) as day_no
     from related
     inner join mempool_residence as stay
         on related.stay_no = stay.stay_no
 ),
 
+members as (
+    select
+        by_day.stay_no,
+        by_day.node,
+        by_day.day_no,
+        greatest(by_day.first_cut_no, day_cuts.first_cut_no) as first_cut_no,
+        least(by_day.last_cut_no, day_cuts.last_cut_no) as last_cut_no,
+        by_day.fee_sat,
+        by_day.vsize_vb,
+        row_number() over (partition by by_day.node, by_day.day_no order by by_day.stay_no) - 1 as member
+    from by_day
+    inner join day_cuts
+        on by_day.node = day_cuts.node and by_day.day_no = day_cuts.day_no
+),
+
 member_lists as (
     select
         node,
+        day_no,
         list(first_cut_no order by member) as first_cuts,
         list(last_cut_no order by member) as last_cuts,
         list(fee_sat order by member) as fees,
         list(vsize_vb order by member) as sizes
     from members
-    group by node
+    group by node, day_no
+),
+
+-- Materialised: else all members of a day are joined with each other before their links are looked at.
+children as materialized (
+    select
+        members.node,
+        members.day_no,
+        members.member,
+        mempool_links.parent_no
+    from mempool_links
+    inner join members
+        on mempool_links.child_no = members.stay_no
 ),
 
 link_lists as (
     select
-        mempool_links.node,
-        list(child.member order by child.member, parent.member) as children,
-        list(parent.member order by child.member, parent.member) as parents
-    from mempool_links
-    inner join members as child
-        on mempool_links.child_no = child.stay_no
+        children.node,
+        children.day_no,
+        list(children.member order by children.member, parent.member) as children,
+        list(parent.member order by children.member, parent.member) as parents
+    from children
     inner join members as parent
-        on mempool_links.parent_no = parent.stay_no
-    group by mempool_links.node
+        on children.parent_no = parent.stay_no and children.day_no = parent.day_no
+    group by children.node, children.day_no
 ),
 
 runs as (
     select
         member_lists.node,
+        member_lists.day_no,
         unnest(
             chunk_runs(
                 member_lists.first_cuts, member_lists.last_cuts, member_lists.fees, member_lists.sizes,
-                link_lists.children, link_lists.parents
+                coalesce(link_lists.children, cast([] as bigint[])), coalesce(link_lists.parents, cast([] as bigint[]))
             )
         ) as run
     from member_lists
-    inner join link_lists
-        on member_lists.node = link_lists.node
+    left join link_lists
+        on member_lists.node = link_lists.node and member_lists.day_no = link_lists.day_no
 )
 
 select
@@ -94,4 +133,4 @@ select
     runs.run.feerate as cluster_feerate_sat_vb
 from runs
 inner join members
-    on runs.node = members.node and runs.run.member = members.member
+    on runs.node = members.node and runs.day_no = members.day_no and runs.run.member = members.member

@@ -3,15 +3,16 @@ summary = "Every block that a node connected: the moments (cuts) at which the ma
 method = """
 A node announces a connected block with C in its `sequence` stream. The node knew everything that stands before that C
 in the stream before the block, and learnt everything behind it later; rawblock and rawtx use other topics and may be a
-few milliseconds early or late. cut_no numbers the C of a node in the order of the stream. A block connected while the
-stream was interrupted has no C of its own. block_arrivals knows when we learnt of it, so it still takes its
-transactions out of the mempool, but the mempool is not measured there. It is not measured either where coverage of
-topic `mempool` is missing, or when a block is connected for a second time after a reorganisation.
+few milliseconds early or late. cut_no numbers the C of a node in the order of the stream. It begins anew with each
+UTC day, so another day changes none. A block connected while the stream was interrupted has no C of its own.
+block_arrivals knows when we learnt of it, so it still takes its transactions out of the mempool, but the mempool is not
+measured there. It is not measured either where coverage of topic `mempool` is missing, or when a block is connected for
+a second time after a reorganisation.
 """
 grain = ["node", "cut_no"]
 [columns]
 node = "VARCHAR  name of the watched node"
-cut_no = "BIGINT  1, 2, ... in the order in which the node connected blocks"
+cut_no = "BIGINT  UTC day since 1970 times 1,000,000,000, plus 1, 2, ... in the order in which the node connected blocks"
 session = "VARCHAR  the session's key in stg_nodes"
 block_hash = "BLOB  header hash, internal byte order"
 connected_at = "TIMESTAMP WITH TIME ZONE  time on our clock when we learnt that the node had connected the block"
@@ -59,7 +60,9 @@ cuts as (
 numbered as (
     select
         *,
-        row_number() over (partition by node order by position, block_hash) as cut_no,
+        window_key(position, 86400) + row_number() over (
+            partition by node, window_key(position, 86400) order by position, block_hash
+        ) as cut_no,
         row_number() over (partition by node, block_hash order by position) = 1 as is_first
     from cuts
 ),

@@ -4,8 +4,8 @@ method = """
 For every measured cut (mempool_cuts) and every age of `ages_s`, the point in the node's stream that long before the
 block came. A template for a block cannot be older than the block before it: where the parent's cut is closer, the
 moment is just after that cut, and is_clamped is true. Age 0 is the cut itself. Moments are numbered per node in the
-order of the stream; ages that were clamped to one point share a number. A moment before the mempool came into step has
-no row.
+order of the stream, anew every six hours, so another day changes no number; ages that were clamped to one point share a
+number. A moment before the mempool came into step has no row.
 """
 grain = ["node", "cut_no", "age_s"]
 [parameters]
@@ -15,7 +15,7 @@ node = "VARCHAR  name of the watched node"
 cut_no = "BIGINT  number of the block's cut in mempool_cuts"
 age_s = "DOUBLE  s before the block, as one of the parameter ages_s"
 block_hash = "BLOB  header hash, internal byte order"
-moment_no = "BIGINT  1, 2, ... per node in the order of the stream"
+moment_no = "BIGINT  six hours since 1970 times 1,000,000,000, plus 1, 2, ... per node in the order of the stream"
 position = "HUGEINT  place in the node's stream (macro stream_position)"
 real_age_s = "DOUBLE  s before the block, but not before the parent's cut"
 is_clamped = "BOOLEAN  real_age_s is below age_s because the parent came later than that"
@@ -80,7 +80,8 @@ select
     cut_no,
     age_s,
     block_hash,
-    dense_rank() over (partition by node order by position) as moment_no,
+    window_key(position, 21600)
+    + dense_rank() over (partition by node, window_key(position, 21600) order by position) as moment_no,
     position,
     seconds_between(moment_at, connected_at) as real_age_s,
     is_clamped

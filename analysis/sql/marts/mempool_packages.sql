@@ -6,9 +6,9 @@ there. The mining score of a transaction is the lower of its own feerate and the
 ancestors. Its package feerate is the highest score among it and its waiting descendants. Bitcoin Core sorts by the
 score when it fills a block (CompareTxMemPoolEntryByAncestorFee, src/txmempool.h, before cluster mempool); descendants
 count because a parent is taken for the sake of its child (CPFP). A score changes only at a cut at which a relative
-enters or leaves, so the result is kept as runs of cuts, and its size does not grow with the number of blocks. Pairs of
-an ancestor and a descendant are found once, by recursion over the links. While both wait, everything between them
-waits too, since a child cannot outlast its unconfirmed parent. Stays without fee or size are left out.
+enters or leaves, so the result is kept as runs of cuts. Each UTC day is computed by itself; a run ends with the day.
+Pairs of an ancestor and a descendant are found once a day, by recursion over the links. While both wait, everything
+between them waits too, since a child cannot outlast its unconfirmed parent. Stays without fee or size are left out.
 """
 cost = """
 A recursion finds all ancestors, and every pair of relatives counts at every cut at which one of them enters or leaves:
@@ -23,60 +23,121 @@ package_feerate_sat_vb = "DOUBLE  sat/vB, package feerate during the run"
 */
 with recursive
 
-waiting as not materialized (
+day_cuts as (
     select
-        stay_no,
-        fee_sat,
-        vsize_vb,
-        first_cut_no,
-        last_cut_no
-    from mempool_residence
-    where first_cut_no <= last_cut_no and fee_sat is not null and vsize_vb > 0
+        node,
+        cut_no // 1000000000 as day_no,
+        min(cut_no) as first_cut_no,
+        max(cut_no) as last_cut_no
+    from mempool_cuts
+    group by node, cut_no // 1000000000
+),
+
+related as (
+    select child_no as stay_no from mempool_links
+    union
+    select parent_no as stay_no from mempool_links
+),
+
+by_day as (
+    select
+        stay.stay_no,
+        stay.node,
+        stay.fee_sat,
+        stay.vsize_vb,
+        stay.first_cut_no,
+        stay.last_cut_no,
+        unnest(range(stay.first_cut_no // 1000000000, stay.last_cut_no // 1000000000 + 1)) as day_no
+    from related
+    inner join mempool_residence as stay
+        on related.stay_no = stay.stay_no
+),
+
+-- One number stands for a day and a stay. With both as keys, all rows of a day may be joined with each other.
+waiting as materialized (
+    select
+        by_day.day_no,
+        by_day.stay_no,
+        row_number() over (order by by_day.day_no, by_day.stay_no) as member_no,
+        by_day.fee_sat,
+        by_day.vsize_vb,
+        greatest(by_day.first_cut_no, day_cuts.first_cut_no) as first_cut_no,
+        least(by_day.last_cut_no, day_cuts.last_cut_no) as last_cut_no
+    from by_day
+    inner join day_cuts
+        on by_day.node = day_cuts.node and by_day.day_no = day_cuts.day_no
+),
+
+children as materialized (
+    select
+        waiting.day_no,
+        waiting.member_no as child_no,
+        mempool_links.parent_no as parent_stay_no
+    from mempool_links
+    inner join waiting
+        on mempool_links.child_no = waiting.stay_no
+),
+
+links as materialized (
+    select
+        children.child_no,
+        waiting.member_no as parent_no
+    from children
+    inner join waiting
+        on children.parent_stay_no = waiting.stay_no and children.day_no = waiting.day_no
 ),
 
 pairs (descendant_no, ancestor_no) as (
     select
         child_no,
         parent_no
-    from mempool_links
+    from links
     union
     select
         pairs.descendant_no,
-        mempool_links.parent_no
+        links.parent_no
     from pairs
-    inner join mempool_links
-        on pairs.ancestor_no = mempool_links.child_no
-),
-
-related as (
-    select descendant_no as stay_no from pairs
-    union
-    select ancestor_no as stay_no from pairs
+    inner join links
+        on pairs.ancestor_no = links.child_no
 ),
 
 family as (
     select * from pairs
     union all
     select
-        related.stay_no as descendant_no,
-        related.stay_no as ancestor_no
-    from related
+        member_no as descendant_no,
+        member_no as ancestor_no
+    from waiting
+),
+
+-- Materialised: else ancestors are joined with descendants by time before they are by family.
+ancestors as materialized (
+    select
+        family.descendant_no,
+        family.ancestor_no,
+        waiting.fee_sat,
+        waiting.vsize_vb,
+        waiting.first_cut_no,
+        waiting.last_cut_no
+    from family
+    inner join waiting
+        on family.ancestor_no = waiting.member_no
 ),
 
 together as (
     select
-        family.descendant_no,
-        family.ancestor_no,
-        ancestor.fee_sat,
-        ancestor.vsize_vb,
-        greatest(ancestor.first_cut_no, descendant.first_cut_no) as first_cut_no,
-        least(ancestor.last_cut_no, descendant.last_cut_no) as last_cut_no
-    from family
-    inner join waiting as ancestor
-        on family.ancestor_no = ancestor.stay_no
+        ancestors.descendant_no,
+        ancestors.ancestor_no,
+        ancestors.fee_sat,
+        ancestors.vsize_vb,
+        greatest(ancestors.first_cut_no, descendant.first_cut_no) as first_cut_no,
+        least(ancestors.last_cut_no, descendant.last_cut_no) as last_cut_no
+    from ancestors
     inner join waiting as descendant
-        on family.descendant_no = descendant.stay_no
-    where ancestor.first_cut_no <= descendant.last_cut_no and descendant.first_cut_no <= ancestor.last_cut_no
+        on
+            ancestors.descendant_no = descendant.member_no
+            and ancestors.first_cut_no <= descendant.last_cut_no
+            and ancestors.last_cut_no >= descendant.first_cut_no
 ),
 
 changes as (
@@ -127,13 +188,13 @@ scores as (
         ) as score_sat_vb
     from ancestor_sums
     inner join waiting
-        on ancestor_sums.descendant_no = waiting.stay_no
+        on ancestor_sums.descendant_no = waiting.member_no
     where ancestor_sums.vsize_vb > 0
 ),
 
 offers as (
     select
-        together.ancestor_no as stay_no,
+        together.ancestor_no as member_no,
         scores.score_sat_vb,
         greatest(together.first_cut_no, scores.first_cut_no) as first_cut_no,
         least(together.last_cut_no, scores.last_cut_no) as last_cut_no
@@ -147,33 +208,35 @@ offers as (
 
 bounds as (
     select
-        stay_no,
+        member_no,
         first_cut_no as cut_no
     from offers
     union
     select
-        stay_no,
+        member_no,
         last_cut_no + 1 as cut_no
     from offers
 ),
 
 runs as (
     select
-        stay_no,
+        member_no,
         cut_no as first_cut_no,
-        lead(cut_no) over (partition by stay_no order by cut_no) - 1 as last_cut_no
+        lead(cut_no) over (partition by member_no order by cut_no) - 1 as last_cut_no
     from bounds
 )
 
 select
-    runs.stay_no,
+    waiting.stay_no,
     runs.first_cut_no,
     runs.last_cut_no,
     max(offers.score_sat_vb) as package_feerate_sat_vb
 from runs
 inner join offers
     on
-        runs.stay_no = offers.stay_no
+        runs.member_no = offers.member_no
         and runs.first_cut_no >= offers.first_cut_no
         and runs.last_cut_no <= offers.last_cut_no
-group by runs.stay_no, runs.first_cut_no, runs.last_cut_no
+inner join waiting
+    on runs.member_no = waiting.member_no
+group by waiting.stay_no, runs.first_cut_no, runs.last_cut_no

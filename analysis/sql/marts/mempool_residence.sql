@@ -10,7 +10,7 @@ give a fee, it is taken from the block. A stay without fee or size is kept but c
 """
 grain = ["stay_no"]
 [columns]
-stay_no = "BIGINT  1, 2, ... in order of entry, then txid; names a stay within this database"
+stay_no = "BIGINT  UTC day of entry since 1970 times 1,000,000,000, plus 1, 2, ... in order of entry, then txid"
 node = "VARCHAR  name of the watched node"
 session = "VARCHAR  the session's key in stg_nodes"
 txid = "BLOB  transaction id, internal byte order"
@@ -37,6 +37,7 @@ cut_spans as (
         cut_no,
         position,
         lag(position, 1, 0) over in_order as previous_position,
+        lag(cut_no, 1, 0) over in_order as previous_cut_no,
         unnest(
             range(
                 epoch_us(
@@ -93,7 +94,9 @@ entries as (
 numbered as (
     select
         *,
-        row_number() over (order by position, txid, node) as stay_no
+        window_key(position, 86400) + row_number() over (
+            partition by window_key(position, 86400) order by position, txid, node
+        ) as stay_no
     from entries
 ),
 
@@ -125,7 +128,9 @@ exits as materialized (
         removals.position,
         removals.left_reason,
         coalesce(
-            cut_spans.cut_no - if(removals.left_reason = 'conflict', 0, 1), node_ends.last_cut_no, 0
+            if(removals.left_reason = 'conflict', cut_spans.cut_no, cut_spans.previous_cut_no),
+            node_ends.last_cut_no,
+            0
         ) as last_cut_no,
         null as mined_cut_no,
         null as fee_sat,
