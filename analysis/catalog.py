@@ -8,6 +8,8 @@ is TOML:
     grain       the columns that identify a row (staging and marts); a stored mart is also sorted by them
     cost        only where a build takes longer than 30 plain scans of what the query reads: why
     is_view     true for a mart that is not stored; each query that reads it computes it
+    [ranges]    by = "days" or "heights": the mart is made in ranges, by which its query sorts (ranges.py)
+    [ranges.reads]  relation = "condition": the rows of it that one range reads, all where it is not named
     severity    "fail" or "warn" (checks)
     [needs]     relation or "relation.column" = "what is missing" if it has no rows or values (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
@@ -56,6 +58,15 @@ class Parameter(BaseModel):
     doc: NonEmpty
 
 
+class InRanges(BaseModel):
+    """Says how a mart is made in ranges, and which rows one range reads of a relation; see ranges.py."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    by: Literal["days", "heights"]
+    reads: Mapping[str, NonEmpty]
+
+
 class Head(BaseModel):
     """Holds the keys that the head of one SQL file has."""
 
@@ -65,6 +76,7 @@ class Head(BaseModel):
     method: NonEmpty | None = None
     cost: NonEmpty | None = None
     is_view: bool = False
+    ranges: InRanges | None = None
     grain: tuple[NonEmpty, ...] = ()
     severity: Severity | None = None
     needs: Mapping[str, NonEmpty] = Field(default_factory=dict)
@@ -91,6 +103,7 @@ class Model:
     method: str | None
     cost: str | None
     is_view: bool
+    ranges: InRanges | None
     grain: tuple[str, ...]
     severity: Severity | None
     needs: Mapping[str, str]
@@ -221,6 +234,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         method=head.method,
         cost=head.cost,
         is_view=layer == "staging" or head.is_view,
+        ranges=head.ranges,
         grain=head.grain,
         severity=head.severity,
         needs=head.needs,

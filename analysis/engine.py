@@ -79,6 +79,7 @@ def build(
     temp_gb: float | None = None,
     threads: int | None = None,
     inside_bytes: int = INSIDE_BYTES,
+    is_cut: bool = True,
     progress: Progress = lambda _step: None,
 ) -> BuildResult:
     """Bring every mart up to date in a new database, and run every check that reads something new.
@@ -87,7 +88,8 @@ def build(
     `marts`, only these and the models that they read are built, and only checks that read nothing else are
     run. DuckDB takes at most `memory_gb` of memory (by default four fifths of the machine's) and puts the
     rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
-    time, not a digit. A mart whose Parquet file has at most `inside_bytes` becomes a table of the database.
+    time, not a digit. A mart whose Parquet files have at most `inside_bytes` becomes a table of the database.
+    Without `is_cut` every mart is made as a whole, also where its head has ranges.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
     were made before the error are kept, and the next build uses them.
@@ -100,11 +102,11 @@ def build(
         refuse_strange_paths(opened)
         parts = stack.enter_context(open_parts(database))
         chosen = None if marts is None else sorted(set(marts))
-        stamp = _stamp(opened, rule_set, parts.folder, [chosen, inside_bytes])
+        stamp = _stamp(opened, rule_set, parts.folder, [chosen, inside_bytes, is_cut])
         if _is_finished(parts, database, stamp):
             return _finished(parts, database, time.monotonic() - start_s)
         catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-        work = _Build(catalog, opened, rule_set, parts)
+        work = _Build(catalog, opened, rule_set, parts, is_cut=is_cut)
         with _appearing(database) as path:
             most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
             with (
@@ -131,16 +133,20 @@ def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -
 class _Build:
     """Makes the catalogue and the parts of one build."""
 
-    def __init__(self, catalog: Catalog, dataset: Dataset, rules: RuleSet, parts: PartsFolder) -> None:
+    def __init__(
+        self, catalog: Catalog, dataset: Dataset, rules: RuleSet, parts: PartsFolder, *, is_cut: bool
+    ) -> None:
         self._catalog = catalog
         self._dataset = dataset
         self._rules = rules
         self._parts = parts
+        self._is_cut = is_cut
         self._facts: dict[str, Any] = {"chain": dataset.chain, "rules_hash": rules.hash}
 
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
         """Create raw views, staging, inputs and marts in order; run the checks; force all of it to disk."""
         self.marts = _marts(connection, self._catalog, self._dataset, self._rules, self._parts)
+        self.marts.is_cut = self._is_cut
         create_staging(connection, self._catalog)
         for name, table in self.marts.inputs.items():
             create_input(connection, name, table)

@@ -1,6 +1,7 @@
 """Find out which marts must be made again, say why, and make them as parts that the catalogue names."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -12,7 +13,8 @@ from analysis.attribution.rules import RuleSet
 from analysis.catalog import READ_FOR_INPUTS, Catalog, Model
 from analysis.fingerprints import READS, UNKNOWN, Fingerprints, is_known, package_hash, table_content
 from analysis.manifest import build_facts
-from analysis.parts import Inputs, Part, PartsFolder, Types, digest
+from analysis.parts import Inputs, MadeInRanges, Part, PartsFolder, Types, digest
+from analysis.ranges import Ranges
 from analysis.raw_contents import Content
 from collector.dataset.open import Dataset
 
@@ -105,15 +107,22 @@ def set_parameters(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
 
 @dataclass
 class IncrementalMarts:
-    """Walks through the marts in the order of a build: `plan` only looks, `make` makes what changed."""
+    """Walks through the marts in the order of a build: `plan` only looks, `make` makes what changed.
+
+    Without `is_cut` every mart is made as a whole, also where its head has ranges.
+    """
 
     catalog: Catalog
     rules: RuleSet
     parts: PartsFolder
     raw: Mapping[str, Content]
     inputs: Mapping[str, pa.Table]
+    is_cut: bool = True
     used: list[Part] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._walker = Ranges(self.catalog)
 
     def fingerprints(self) -> Fingerprints:
         """Return the fingerprints of what is known before any mart: raw tables, staging, rules, facts."""
@@ -135,7 +144,8 @@ class IncrementalMarts:
             if model.is_view:
                 found.contents[model.name] = digest(inputs) if is_known(inputs) else UNKNOWN
             else:
-                planned.append(self._planned(model.name, inputs, found))
+                is_cut = model.ranges is not None and self.is_cut
+                planned.append(self._planned(model.name, inputs, found, in_ranges=is_cut))
         return planned
 
     def make(
@@ -155,9 +165,9 @@ class IncrementalMarts:
             candidates = match_candidates(self.rules, connection.sql(ATTRIBUTED).to_arrow_table())
             connection.register("found_candidates", candidates)
         recipe = _Recipe(CANDIDATES, inputs, "FROM found_candidates", {})
-        part = self._part(connection, recipe, steps)
-        self._create(connection, part, {}, inside_bytes)
-        found.contents[CANDIDATES] = part.content
+        parts = [self._part(connection, recipe, steps)]
+        self._create(connection, parts, {}, inside_bytes)
+        found.contents[CANDIDATES] = _content(parts)
         for model in self.catalog.layer("marts"):
             inputs = found.of_model(model)
             if model.is_view:
@@ -167,9 +177,13 @@ class IncrementalMarts:
             set_parameters(connection, model)
             types = {column.name: column.type for column in model.columns}
             recipe = _Recipe(model.name, inputs, model.ordered_sql, types)
-            part = self._part(connection, recipe, steps)
-            self._create(connection, part, types, inside_bytes)
-            found.contents[model.name] = part.content
+            if model.ranges is not None and self.is_cut:
+                walk = self._walker.walk(connection, model, model.ranges, found)
+                parts = self._ranges(connection, recipe, walk, steps)
+            else:
+                parts = [self._part(connection, recipe, steps)]
+            self._create(connection, parts, types, inside_bytes)
+            found.contents[model.name] = _content(parts)
         return found
 
     def _candidate_inputs(self, found: Fingerprints) -> dict[str, str]:
@@ -179,15 +193,17 @@ class IncrementalMarts:
             "the matching": package_hash("analysis.attribution"),
         }
 
-    def _planned(self, name: str, inputs: Inputs, found: Fingerprints) -> PlannedMart:
+    def _planned(
+        self, name: str, inputs: Inputs, found: Fingerprints, *, in_ranges: bool = False
+    ) -> PlannedMart:
         """Plan one stored mart and note its content, as far as it is known."""
         latest = self.parts.latest(name)
-        part = self.parts.find(name, inputs) if is_known(inputs) else None
-        if part is not None:
+        parts = self._found(name, inputs, in_ranges=in_ranges) if is_known(inputs) else None
+        if parts is not None:
             action, reason = "keep", "nothing changed"
         else:
             action, reason = ("make" if latest is None else _action(inputs, latest)), _reason(inputs, latest)
-        found.contents[name] = UNKNOWN if part is None else part.content
+        found.contents[name] = UNKNOWN if parts is None else _content(parts)
         return PlannedMart(
             name=name, action=action, reason=reason, last_s=None if latest is None else latest.wall_s
         )
@@ -203,11 +219,43 @@ class IncrementalMarts:
         self.used.append(part)
         return part
 
+    def _found(self, name: str, inputs: Inputs, *, in_ranges: bool) -> list[Part] | None:
+        """Return the parts of a mart that was made of these inputs; None if any is missing."""
+        if in_ranges:
+            return self.parts.find_ranges(name, inputs)
+        part = self.parts.find(name, inputs)
+        return None if part is None else [part]
+
+    def _ranges(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        recipe: "_Recipe",
+        walk: Iterator[Inputs],
+        steps: "_Steps",
+    ) -> list[Part]:
+        """Return the parts of a mart that is made in ranges; `walk` has their inputs. Make what changed."""
+        steps.reach(recipe.name)
+        parts = self.parts.find_ranges(recipe.name, recipe.inputs)
+        if parts is None:
+            begun_s = time.monotonic()
+            steps.tell(recipe.name)
+            parts = [
+                self.parts.find(recipe.name, inputs)
+                or self.parts.make(connection, *recipe._replace(inputs=inputs))
+                for inputs in walk
+            ]
+            # Without any range the mart is made as a whole, and has no row.
+            parts = parts or [self.parts.make(connection, *recipe)]
+            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s)
+            self.made.append(recipe.name)
+        self.used += parts
+        return parts
+
     def _create(
-        self, connection: duckdb.DuckDBPyConnection, part: Part, types: Types, inside_bytes: int
+        self, connection: duckdb.DuckDBPyConnection, parts: list[Part], types: Types, inside_bytes: int
     ) -> None:
-        kind = "TABLE" if part.n_bytes <= inside_bytes else "VIEW"
-        connection.execute(f"CREATE {kind} {part.name} AS {self.parts.rows_sql(part, types)}")
+        kind = "TABLE" if sum(part.n_bytes for part in parts) <= inside_bytes else "VIEW"
+        connection.execute(f"CREATE {kind} {parts[0].name} AS {self.parts.rows_sql(parts, types)}")
 
 
 class _Recipe(NamedTuple):
@@ -240,7 +288,12 @@ class _Steps:
         self._progress(Step(name=name, number=number, n_steps=self._n_steps, left_s=left_s))
 
 
-def _changed(inputs: Inputs, latest: Part) -> tuple[list[str], list[str]]:
+def _content(parts: list[Part]) -> str:
+    """Return the content of a mart: that of its file, or all those of its ranges."""
+    return parts[0].content if len(parts) == 1 else digest([part.content for part in parts])
+
+
+def _changed(inputs: Inputs, latest: Part | MadeInRanges) -> tuple[list[str], list[str]]:
     """Return which inputs differ from those of an earlier part, and which are not known yet."""
     names = {key: key.removeprefix(READS) for key in [*inputs, *(latest.inputs.keys() - inputs.keys())]}
     unknown = [name for key, name in names.items() if key.startswith(READS) and inputs.get(key) == UNKNOWN]
@@ -248,12 +301,12 @@ def _changed(inputs: Inputs, latest: Part) -> tuple[list[str], list[str]]:
     return [name for name in changed if name not in unknown], unknown
 
 
-def _action(inputs: Inputs, latest: Part) -> str:
+def _action(inputs: Inputs, latest: Part | MadeInRanges) -> str:
     changed, unknown = _changed(inputs, latest)
     return "perhaps" if unknown and not changed else "make"
 
 
-def _reason(inputs: Inputs, latest: Part | None) -> str:
+def _reason(inputs: Inputs, latest: Part | MadeInRanges | None) -> str:
     """Say why a mart is made, or on what it depends whether it is."""
     if latest is None:
         return "it has not been made"

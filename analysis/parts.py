@@ -1,9 +1,9 @@
 """Keep the results of builds as Parquet files beside the database, so that a build makes only what changed.
 
-The folder `<database>.marts` has one folder per mart. A file in it is a part: the whole mart, made of inputs
-that its name stands for. A part appears by rename when it is complete, and never changes. `parts.json` says
-of each part what it was made of. A build that is killed leaves its finished parts, and the next build uses
-them.
+The folder `<database>.marts` has one folder per mart. A file in it is a part: the whole mart or one range of
+it, made of inputs that its name stands for. A part appears by rename when it is complete, and never changes.
+`parts.json` says of each part what it was made of. A build that is killed leaves its finished parts, and the
+next build uses them.
 
 The catalogue of a build, its DuckDB file, names its parts. Parts that neither this catalogue nor the one
 before names are removed, so a reader that opened the catalogue before can still read it.
@@ -66,16 +66,27 @@ class Part:
         return self.file.partition("/")[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeInRanges:
+    """Describes a mart that was made in ranges: its inputs as a whole, its files in order, and its time."""
+
+    inputs: Inputs
+    files: list[str]
+    wall_s: float
+
+
 @dataclass(slots=True)
 class State:
     """Holds what `parts.json` says.
 
-    `parts` has each part by its file. `named` are the files of the catalogue, `named_before` those of the
-    catalogue before it. `raw_files` and `checks` keep what was computed of files that did not change; see
-    raw_contents.py and checks.py. `finished` describes the last build that ended.
+    `parts` has each part by its file, `in_ranges` each mart that was made in ranges by its name. `named` are
+    the files of the catalogue, `named_before` those of the catalogue before it. `raw_files` and `checks` keep
+    what was computed of files that did not change; see raw_contents.py and checks.py. `finished` describes
+    the last build that ended.
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
+    in_ranges: dict[str, MadeInRanges] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
     named_before: list[str] = field(default_factory=list)
     raw_files: dict[str, list[int]] = field(default_factory=dict)
@@ -99,8 +110,23 @@ class PartsFolder:
         part = self.state.parts.get(_file(name, inputs))
         return part if part is not None and self._is_whole(part) else None
 
-    def latest(self, name: str) -> Part | None:
-        """Return the newest part of a mart that parts.json names, whatever it was made of."""
+    def find_ranges(self, name: str, inputs: Inputs) -> list[Part] | None:
+        """Return the parts of a mart that was made in ranges of these inputs; None if any is missing."""
+        made = self.state.in_ranges.get(name)
+        if made is None or made.inputs != inputs or not self.are_whole(made.files):
+            return None
+        return [self.state.parts[file] for file in made.files]
+
+    def keep_ranges(self, name: str, inputs: Inputs, parts: list[Part], wall_s: float) -> None:
+        """Note that these parts in their order are a mart made of these inputs."""
+        files = [part.file for part in parts]
+        self.state.in_ranges[name] = MadeInRanges(inputs=dict(inputs), files=files, wall_s=wall_s)
+        self.save()
+
+    def latest(self, name: str) -> Part | MadeInRanges | None:
+        """Return what parts.json names as the newest of a mart, whatever it was made of."""
+        if name in self.state.in_ranges:
+            return self.state.in_ranges[name]
         return next((part for part in reversed(self.state.parts.values()) if part.name == name), None)
 
     def make(
@@ -116,7 +142,7 @@ class PartsFolder:
         rows = f"SELECT *{wide} FROM ({query})" if wide else query  # noqa: S608 - a query from our own files
         try:
             answer = connection.execute(
-                f"COPY ({rows}) TO '{_quoted(temporary)}' (FORMAT parquet)"
+                f"COPY ({rows}) TO {_literal(str(temporary))} (FORMAT parquet)"
             ).fetchone()
             part = Part(
                 file=file,
@@ -135,11 +161,11 @@ class PartsFolder:
         self.save()
         return part
 
-    def rows_sql(self, part: Part, types: Types) -> str:
-        """Return the query that reads a part with the types of its mart."""
-        pattern = glob.escape(str(self.path(part))).replace("'", "''")
+    def rows_sql(self, parts: list[Part], types: Types) -> str:
+        """Return the query that reads parts in their order with the types of their mart."""
+        patterns = ", ".join(_literal(glob.escape(str(self.path(part)))) for part in parts)
         wide = _replaced(types, WIDE_TYPE)
-        return f"SELECT *{wide} FROM read_parquet('{pattern}', hive_partitioning = false)"  # noqa: S608 - a path of ours
+        return f"SELECT *{wide} FROM read_parquet([{patterns}], hive_partitioning = false)"  # noqa: S608 - paths of ours
 
     def are_whole(self, files: list[str]) -> bool:
         """Tell whether all these files are there as they were made."""
@@ -163,6 +189,9 @@ class PartsFolder:
             self.state.named_before, self.state.named = self.state.named, named
         self.state.finished = finished
         kept = {*self.state.named, *self.state.named_before}
+        self.state.in_ranges = {
+            name: made for name, made in self.state.in_ranges.items() if kept.issuperset(made.files)
+        }
         self.state.parts = {file: part for file, part in self.state.parts.items() if file in kept}
         self.save(is_durable=True)
         for path in self.folder.glob("*/*"):
@@ -183,6 +212,7 @@ class PartsFolder:
                 {each.name: getattr(part, each.name) for each in fields(part)}
                 for part in state.parts.values()
             ],
+            "in_ranges": {name: asdict(made) for name, made in state.in_ranges.items()},
         }
         text = json.dumps(facts)
         path = self.folder / STATE
@@ -264,7 +294,8 @@ def _read_state(path: Path) -> State:
         if facts.pop("format") != FORMAT:
             return State()
         parts = {one["file"]: Part(**one) for one in facts.pop("parts")}
-        return State(parts=parts, **facts)
+        in_ranges = {name: MadeInRanges(**one) for name, one in facts.pop("in_ranges", {}).items()}
+        return State(parts=parts, in_ranges=in_ranges, **facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return State()
 
@@ -280,8 +311,8 @@ def _content(path: Path) -> str:
         return hashlib.file_digest(source, "sha256").hexdigest()
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
+def _literal(text: str) -> str:
+    return "'{}'".format(text.replace("'", "''"))
 
 
 def _sync(path: Path) -> None:

@@ -18,6 +18,15 @@ The chain of each block is found twice by a search for every transaction, and it
 the fit there are two sorts and a walk through each block in Python.
 """
 grain = ["block_hash"]
+[ranges]
+by = "heights"
+[ranges.reads]
+chain_blocks = "height >= getvariable('range_from') and height < getvariable('range_to')"
+stg_transactions = "height >= getvariable('range_from') and height < getvariable('range_to')"
+mempool_cuts = "block_hash in (select block_hash from chain_blocks)"
+mempool_residence = "mined_cut_no in (select cut_no from mempool_cuts)"
+template_audit_block = "block_hash in (select block_hash from chain_blocks)"
+block_pool = "block_hash in (select block_hash from chain_blocks)"
 [parameters]
 min_ordered_ratio = {value = 0.5, doc = "part of the different values that a chain must have"}
 min_ordered_values = {value = 8, doc = "different values; with fewer no order is claimed"}

@@ -14,6 +14,16 @@ seen_fees_sat are the fees of those transactions of the block that were waiting,
 The stays of one UTC day are ranked together, in buckets as in feerate_age_block.
 """
 grain = ["block_hash", "node"]
+[ranges]
+by = "days"
+[ranges.reads]
+mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
+mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from')"
+chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
+block_pool = "block_hash in (select block_hash from mempool_cuts)"
+stg_transactions = "block_hash in (select block_hash from mempool_cuts)"
+stg_templates = "prev_hash in (select prev_hash from chain_blocks)"
+stg_template_txs = "taken_at in (select taken_at from stg_templates)"
 [parameters]
 n_capture_buckets = {value = 128, doc = "buckets per day and node"}
 max_block_wu = {value = 4000000, doc = "consensus limit of a block, BIP141"}
@@ -92,6 +102,7 @@ ranked as materialized (
         row_number() over in_order as place,
         ntile(getvariable('n_capture_buckets')) over in_order as bucket
     from spanned
+    where day_no in (select measured.day_no from measured)
     window in_order as (partition by node, day_no order by fee_sat / weight_wu desc, stay_no)
 ),
 
@@ -332,4 +343,4 @@ left join newest_templates
     on measured.node = newest_templates.node and measured.cut_no = newest_templates.cut_no
 left join template_fees
     on measured.node = template_fees.node and measured.cut_no = template_fees.cut_no
-order by measured.node, measured.cut_no
+order by measured.cut_no, measured.node

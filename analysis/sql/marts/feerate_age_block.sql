@@ -25,6 +25,21 @@ What a scan reads once is ranked for eight moments of every block by three kinds
 per block. Doing one ranking after the other in pandas takes more than twenty times as long (make bench).
 """
 grain = ["block_hash", "node", "age_s", "feerate_kind"]
+[ranges]
+by = "days"
+[ranges.reads]
+mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
+mempool_moments = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
+mempool_residence = """
+first_cut_no < getvariable('range_to') and (
+    greatest(first_cut_no, last_cut_no) >= getvariable('range_from')
+    or left_position >= (select min(position) from mempool_moments)
+)
+"""
+mempool_packages = "first_cut_no >= getvariable('range_from') and first_cut_no < getvariable('range_to')"
+mempool_clusters = "first_cut_no >= getvariable('range_from') and first_cut_no < getvariable('range_to')"
+chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
+block_pool = "block_hash in (select block_hash from mempool_cuts)"
 [parameters]
 n_age_buckets = {value = 128, doc = "buckets per span and node"}
 [columns]
@@ -81,6 +96,11 @@ cut_bounds as (
     from cut_moments
 ),
 
+last_moment as (
+    select max(position) as position
+    from distinct_moments
+),
+
 stays as (
     select
         stay.stay_no,
@@ -92,11 +112,13 @@ stays as (
         -- The last cut tells the end where it is one, and where an R belongs to the C behind it.
         case
             when coalesce(stay.left_reason, 'conflict') not in ('mined', 'conflict') then stay.left_position
-            when stay.first_cut_no <= stay.last_cut_no then cut_bounds.position
+            -- In a range of cuts, what waits longer waits at the last moment of all.
+            when stay.first_cut_no <= stay.last_cut_no then coalesce(cut_bounds.position, last_moment.position)
         end as end_position
     from mempool_residence as stay
     left join cut_bounds
         on stay.node = cut_bounds.node and stay.last_cut_no = cut_bounds.cut_no
+    cross join last_moment
     where stay.fee_sat is not null and stay.vsize_vb > 0
 ),
 
@@ -162,9 +184,11 @@ rated as (
         waiting.stay_no,
         waiting.mined_cut_no,
         runs.feerate_sat_vb,
-        greatest(first_bound.next_moment_no, waiting.first_moment_no) as first_moment_no,
+        -- No moment behind or before a cut: the run waits at none.
+        greatest(coalesce(first_bound.next_moment_no, 9000000000000000000), waiting.first_moment_no) as first_moment_no,
         case
-            when runs.last_cut_no < waiting.last_cut_no then least(last_bound.last_moment_no, waiting.last_moment_no)
+            when runs.last_cut_no < waiting.last_cut_no
+                then least(coalesce(last_bound.last_moment_no, -1), waiting.last_moment_no)
             else waiting.last_moment_no
         end as last_moment_no
     from runs
@@ -429,4 +453,4 @@ inner join chain_blocks
     on mempool_moments.block_hash = chain_blocks.block_hash
 inner join block_pool
     on mempool_moments.block_hash = block_pool.block_hash
-order by mempool_moments.node, mempool_moments.cut_no, mempool_moments.age_s, counts.feerate_kind
+order by mempool_moments.cut_no, mempool_moments.node, mempool_moments.age_s, counts.feerate_kind

@@ -16,6 +16,14 @@ The best order of a cluster is searched again at every cut at which the cluster 
 SQL has no minimum cut.
 """
 grain = ["stay_no", "first_cut_no"]
+[ranges]
+by = "days"
+[ranges.reads]
+mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
+mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from')"
+mempool_links = """
+child_no in (select stay_no from mempool_residence) or parent_no in (select stay_no from mempool_residence)
+"""
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"
 first_cut_no = "BIGINT  first cut of the run"
@@ -134,3 +142,4 @@ select
 from runs
 inner join members
     on runs.node = members.node and runs.day_no = members.day_no and runs.run.member = members.member
+order by runs.run.first_cut_no // 1000000000, members.stay_no, runs.run.first_cut_no

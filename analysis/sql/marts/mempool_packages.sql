@@ -15,6 +15,14 @@ A recursion finds all ancestors, and every pair of relatives counts at every cut
 from links to runs there are eight joins and sorts.
 """
 grain = ["stay_no", "first_cut_no"]
+[ranges]
+by = "days"
+[ranges.reads]
+mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
+mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from')"
+mempool_links = """
+child_no in (select stay_no from mempool_residence) or parent_no in (select stay_no from mempool_residence)
+"""
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"
 first_cut_no = "BIGINT  first cut of the run"
@@ -240,3 +248,4 @@ inner join offers
 inner join waiting
     on runs.member_no = waiting.member_no
 group by waiting.stay_no, runs.first_cut_no, runs.last_cut_no
+order by runs.first_cut_no // 1000000000, waiting.stay_no, runs.first_cut_no

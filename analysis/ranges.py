@@ -1,0 +1,90 @@
+"""Make a mart in ranges: one part per UTC day of cuts, or per 200 heights, each from only the rows it needs.
+
+The head of such a mart has [ranges]: `by` names the kind of range, and for each relation of which a range
+needs only some rows, `reads` has the condition. While a range is made, a temporary view with those rows
+stands in front of the relation. So the query itself is that of the whole mart, and it sorts by range first.
+
+A range is made again where the rows that it reads changed, and no other: a new day costs its own range. What
+is in memory at one time are the rows of one range.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import duckdb
+
+from analysis.catalog import Catalog, InRanges, Model
+from analysis.fingerprints import Fingerprints
+from analysis.parts import Inputs
+
+RANGE: Final = "its range"
+
+
+class Kind(NamedTuple):
+    """Holds the query of the first keys of all ranges, in order, and how many keys a range has."""
+
+    query: str
+    width: int
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    # Keys are cut_no, which begins anew with each day; see the macro window_key.
+    "days": Kind(
+        "SELECT DISTINCT cut_no // 1000000000 * 1000000000 FROM mempool_cuts ORDER BY ALL", 1_000_000_000
+    ),
+    "heights": Kind("SELECT DISTINCT height // 200 * 200 FROM chain_blocks ORDER BY ALL", 200),
+}
+
+
+@dataclass
+class Ranges:
+    """Walks through the ranges of marts; `contents` keeps what was found out of rows in this build."""
+
+    catalog: Catalog
+    contents: dict[tuple[str, str, int], str] = field(default_factory=dict)
+
+    def walk(
+        self, connection: duckdb.DuckDBPyConnection, model: Model, ranges: InRanges, found: Fingerprints
+    ) -> Iterator[Inputs]:
+        """Yield the inputs of each range in order; meanwhile the query of the mart reads the range's rows."""
+        kind = KINDS[ranges.by]
+        firsts = [first for (first,) in connection.execute(kind.query).fetchall()]
+        for first in firsts:
+            connection.execute("SET VARIABLE range_from = ?", [first])
+            connection.execute("SET VARIABLE range_to = ?", [first + kind.width])
+            with self._narrowed(connection, ranges.reads):
+                contents = {
+                    relation: self._content(connection, relation, condition, first)
+                    for relation, condition in ranges.reads.items()
+                }
+                narrow = replace(found, contents={**found.contents, **contents})
+                yield narrow.of_model(model) | {RANGE: str(first)}
+
+    @contextmanager
+    def _narrowed(self, connection: duckdb.DuckDBPyConnection, reads: Mapping[str, str]) -> Iterator[None]:
+        """Put a view with the rows of the range in front of each relation."""
+        ((database,),) = connection.execute("SELECT current_database()").fetchall()
+        try:
+            for relation, condition in reads.items():
+                whole = f'"{database}".main.{relation}'
+                connection.execute(
+                    f"CREATE OR REPLACE TEMP VIEW {relation} AS SELECT * FROM {whole} WHERE {condition}"  # noqa: S608 - from our own files
+                )
+            yield
+        finally:
+            for relation in reads:
+                connection.execute(f"DROP VIEW IF EXISTS temp.{relation}")
+
+    def _content(
+        self, connection: duckdb.DuckDBPyConnection, relation: str, condition: str, first: int
+    ) -> str:
+        """Return the content of the rows that a range reads: their number and the sum of their hashes."""
+        key = relation, condition, first
+        if key not in self.contents:
+            columns = ", ".join(self.catalog.by_name[relation].column_names)
+            query = f"SELECT count(*), coalesce(sum(hash({columns})), 0) FROM {relation}"  # noqa: S608 - names of ours
+            n_rows, total = connection.execute(query).fetchall()[0]
+            self.contents[key] = f"{n_rows} {total}"
+        return self.contents[key]

@@ -1,0 +1,80 @@
+"""Test that a mart made in ranges has the rows of the whole mart, and that a new day costs its ranges."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis import engine
+from analysis.catalog import Catalog, InRanges, load_catalog
+from analysis.engine import build
+from analysis.parts import parts_folder
+from tests.analysis.days import PlantedDays
+from tests.analysis.test_same_build import contents
+from tests.bench.planted_world import Size
+
+RANGED = [model.name for model in load_catalog().layer("marts") if model.ranges is not None]
+
+
+def planted(folder: Path, seed: int) -> PlantedDays:
+    """Plant a world of three days or more, in which transactions wait over midnight."""
+    world = PlantedDays(folder, Size(n_blocks=400, entering=12, taken=9, seed=seed))
+    assert len(world.days) > 2
+    return world
+
+
+def test_ranges_together_are_the_whole_mart(tmp_path: Path) -> None:
+    """Every mart that is made in ranges equals the mart made as a whole, bit for bit, for two seeds."""
+    for seed in (1, 2):
+        world = planted(tmp_path / str(seed), seed)
+        cut, whole = (
+            build(world.whole, world.pools, tmp_path / f"{seed}-{is_cut}.duckdb", marts=RANGED, is_cut=is_cut)
+            for is_cut in (True, False)
+        )
+        for name in RANGED:
+            assert len(list((parts_folder(cut.database) / name).iterdir())) > 1
+            assert len(list((parts_folder(whole.database) / name).iterdir())) == 1
+
+        found, expected = contents(cut.database), contents(whole.database)
+
+        assert all(expected[name].num_rows for name in RANGED)
+        assert [name for name in RANGED if not found[name].equals(expected[name])] == []
+
+
+def test_a_range_that_reads_too_little_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the stays that began on an earlier day the ranges differ from the whole."""
+    catalog = load_catalog()
+    name = "fee_capture_block"
+    ranges = catalog.by_name[name].ranges
+    assert ranges is not None
+    reads = {**ranges.reads, "mempool_residence": "first_cut_no >= getvariable('range_from')"}
+    wrong = replace(catalog.by_name[name], ranges=InRanges(by=ranges.by, reads=reads))
+    models = tuple(wrong if model.name == name else model for model in catalog.models)
+    world = planted(tmp_path, 1)
+    right = build(world.whole, world.pools, tmp_path / "right.duckdb", marts=[name])
+    monkeypatch.setattr(engine, "load_catalog", lambda: Catalog(models=models, macros=catalog.macros))
+
+    found = build(world.whole, world.pools, tmp_path / "wrong.duckdb", marts=[name])
+
+    assert not contents(found.database)[name].equals(contents(right.database)[name])
+
+
+def test_a_new_day_makes_its_ranges_and_keeps_older_ones(tmp_path: Path) -> None:
+    """The first day's parts stay as they were; a repeated build makes nothing."""
+    world = planted(tmp_path, 1)
+    dataset, database = tmp_path / "dataset", tmp_path / "a.duckdb"
+    *earlier, last = world.days
+    world.add(dataset, earlier)
+    build(dataset, world.pools, database, marts=RANGED)
+    before = {path: path.stat().st_mtime_ns for path in parts_folder(database).glob("*/*.parquet")}
+
+    world.add(dataset, [last])
+    made = build(dataset, world.pools, database, marts=RANGED).made
+
+    assert set(RANGED) <= set(made)
+    for name in RANGED:
+        kept = [path for path in before if path.parent.name == name and path.exists()]
+        assert any(path.stat().st_mtime_ns == before[path] for path in kept)
+        files = list((parts_folder(database) / name).iterdir())
+        assert len(files) < 2 * len(world.days) - 1
+    assert build(dataset, world.pools, database, marts=RANGED).made == ()
