@@ -241,7 +241,7 @@ class IncrementalMarts:
             steps.tell(recipe.name)
             parts = [
                 self.parts.find(recipe.name, inputs)
-                or self.parts.make(connection, *recipe._replace(inputs=inputs))
+                or self.parts.make(connection, *recipe._replace(inputs=inputs), is_range=True)
                 for inputs in walk
             ]
             # Without any range the mart is made as a whole, and has no row.

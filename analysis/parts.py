@@ -35,6 +35,7 @@ from collector.dataset.files import (
 
 SUFFIX: Final = ".marts"
 STATE: Final = "parts.json"
+SAVE_S: Final = 1.0  # parts.json of many ranges is large, so it is written at most so often between them
 FORMAT: Final = "pool-analysis parts 1"
 # Parquet has no integers of 128 bits: DuckDB would write doubles, which lose digits.
 WIDE_TYPE: Final = "HUGEINT"
@@ -100,6 +101,7 @@ class PartsFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = _read_state(folder / STATE)
+        self._saved_s = -SAVE_S  # monotonic time at which parts.json was last written
 
     def path(self, part: Part) -> Path:
         """Return the path of a part."""
@@ -130,9 +132,19 @@ class PartsFolder:
         return next((part for part in reversed(self.state.parts.values()) if part.name == name), None)
 
     def make(
-        self, connection: duckdb.DuckDBPyConnection, name: str, inputs: Inputs, query: str, types: Types
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        name: str,
+        inputs: Inputs,
+        query: str,
+        types: Types,
+        *,
+        is_range: bool = False,
     ) -> Part:
-        """Run a query, store its rows in their order as a part, and return the part."""
+        """Run a query, store its rows in their order as a part, and return the part.
+
+        A kill loses a range if it comes within `SAVE_S` seconds; the next build makes it again.
+        """
         begun_s = time.monotonic()
         file = _file(name, inputs)
         path = self.folder / file
@@ -158,7 +170,8 @@ class PartsFolder:
             raise
         self.state.parts.pop(file, None)
         self.state.parts[file] = part
-        self.save()
+        if not is_range or time.monotonic() - self._saved_s > SAVE_S:
+            self.save()
         return part
 
     def rows_sql(self, parts: list[Part], types: Types) -> str:
@@ -201,18 +214,15 @@ class PartsFolder:
     def save(self, *, is_durable: bool = False) -> None:
         """Write parts.json by rename; with `is_durable` it also survives a power cut."""
         state = self.state
+        self._saved_s = time.monotonic()
         facts = {
             "format": FORMAT,
             **{
                 name: getattr(state, name)
                 for name in ("named", "named_before", "raw_files", "checks", "finished")
             },
-            # `asdict` copies all inputs of all parts, after each part that is made.
-            "parts": [
-                {each.name: getattr(part, each.name) for each in fields(part)}
-                for part in state.parts.values()
-            ],
-            "in_ranges": {name: asdict(made) for name, made in state.in_ranges.items()},
+            "parts": [_as_record(part) for part in state.parts.values()],
+            "in_ranges": {name: _as_record(made) for name, made in state.in_ranges.items()},
         }
         text = json.dumps(facts)
         path = self.folder / STATE
@@ -304,6 +314,11 @@ def _replaced(types: Types, type_: str) -> str:
     """Return the clause that gives each wide column another type; empty if there is none."""
     wide = [name for name, found in types.items() if found == WIDE_TYPE]
     return f" REPLACE ({', '.join(f'CAST({name} AS {type_}) AS {name}' for name in wide)})" if wide else ""
+
+
+def _as_record(made: Part | MadeInRanges) -> dict[str, Any]:
+    """Return the fields by name; `asdict` would also copy all inputs, at each write of parts.json."""
+    return {each.name: getattr(made, each.name) for each in fields(made)}
 
 
 def _content(path: Path) -> str:
