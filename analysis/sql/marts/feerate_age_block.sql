@@ -74,8 +74,8 @@ distinct_moments as (
 ),
 
 -- For every cut: the first moment at or behind it, and the last one at or before it.
-cut_moments as (
-    select
+cut_bounds as (
+    select distinct
         mempool_cuts.node,
         mempool_cuts.cut_no,
         mempool_cuts.position,
@@ -89,11 +89,6 @@ cut_moments as (
     from mempool_cuts
     left join distinct_moments
         on mempool_cuts.node = distinct_moments.node and mempool_cuts.cut_no = distinct_moments.cut_no
-),
-
-cut_bounds as (
-    select distinct *
-    from cut_moments
 ),
 
 last_moment as (
@@ -203,9 +198,7 @@ rated as (
 spanned as (
     select
         *,
-        unnest(
-            range(first_moment_no // 1000000000, last_moment_no // 1000000000 + 1)
-        ) as span_no
+        unnest(range(first_moment_no // 1000000000, last_moment_no // 1000000000 + 1)) as span_no
     from rated
     where first_moment_no <= last_moment_no
 ),
