@@ -54,9 +54,9 @@ class TableRow:
 class Table:
     """Holds a table with a caption. The page shows the first `n_shown` rows, and the others on request.
 
-    The first table of a section is unfolded; a table with `is_folded` comes after those without it. `records`
-    are the unchanged rows of the mart, for the CSV; `n_records` is how many rows the mart has. `mart` is
-    empty for a table that is not made from one mart.
+    The first table of a section is unfolded, unless it has `is_folded` and a figure shows its numbers. Tables
+    with `is_folded` come after those without it. `records` are the unchanged rows of the mart, for the CSV;
+    `n_records` is how many rows the mart has. `mart` is empty for a table that is not made from one mart.
     """
 
     table_id: str
@@ -118,7 +118,8 @@ class Figure:
 
     `marts` names the marts that the numbers come from; the page links to their methods. `rests_on` is a
     sentence on which blocks, and how much observed time, the figure is based. With a `choice`, such as "Time
-    window", the page shows one panel at a time, and the reader chooses by the titles of the panels.
+    window", the page shows one panel at a time, and the reader chooses by the titles of the panels. A figure
+    with `is_folded` comes after those without it, and the page hides it until the reader unfolds it.
     """
 
     figure_id: str
@@ -130,6 +131,7 @@ class Figure:
     legend: Sequence[LegendKey] = ()
     layout: Literal["single", "pair", "grid", "full"] = "single"
     choice: str = ""
+    is_folded: bool = False
 
     kind: ClassVar[str] = "figure"
 
@@ -195,15 +197,26 @@ class Section:
 
         At least one is shown.
         """
-        sizes = itertools.accumulate(figure.n_seen for figure in self._figures)
+        sizes = itertools.accumulate(figure.n_seen for figure in self._figures if not figure.is_folded)
         n_shown = max(1, sum(size <= MAX_PANELS for size in sizes))
         return self._figures[:n_shown]
+
+    @property
+    def first_tables(self) -> list[Table | DefinitionList]:
+        """Return the tables that the page shows unfolded: the first one, or none."""
+        first = self.tables[:1]
+        return [part for part in first if not (self.figures and isinstance(part, Table) and part.is_folded)]
+
+    @property
+    def folded_tables(self) -> list[Table | DefinitionList]:
+        """Return the tables that the page hides until the reader unfolds them: all but `first_tables`."""
+        return self.tables[len(self.first_tables) :]
 
     @property
     def fits_one_row(self) -> bool:
         """Return whether the findings, one narrow chart and a table of few columns fit side by side."""
         narrow = [figure for figure in self.figures if figure.layout != "full"]
-        table = next(iter(self.tables), None)
+        table = next(iter(self.first_tables), None)
         if [(figure.layout, figure.n_seen) for figure in narrow] != [("single", 1)]:
             return False
         if not isinstance(table, Table) or len(table.columns) > MAX_BESIDE:
@@ -217,7 +230,8 @@ class Section:
 
     @property
     def _figures(self) -> list[Figure]:
-        return [part for part in self.parts if isinstance(part, Figure)]
+        found = [part for part in self.parts if isinstance(part, Figure)]
+        return sorted(found, key=lambda figure: figure.is_folded)
 
     @property
     def tables(self) -> list[Table | DefinitionList]:

@@ -433,7 +433,7 @@ def test_the_report_says_the_same(played: Played) -> None:
 
 
 def test_the_page_of_the_demo_is_short(played: Played, tmp_path: Path) -> None:
-    """On a window of 1280 pixels the whole report of the demo is less than 12,500 pixels high."""
+    """On a window of 1280 pixels the whole report of the demo is less than 12,000 pixels high."""
     with browser(tmp_path / "profile") as tab:
         tab.show(played.report, width_px=1280)
-        assert 2000 < tab.run("return document.documentElement.scrollHeight") < 12_500
+        assert 2000 < tab.run("return document.documentElement.scrollHeight") < 12_000

@@ -134,6 +134,7 @@ def _table(marts: Marts) -> Table:
         ],
         mart="coverage_summary",
         records=marts.coverage,
+        is_folded=True,  # the chart shows the same
     )
 
 
@@ -182,7 +183,7 @@ def _exclusion_table(marts: Marts) -> Table:
         ],
         rows,
         mart="",
-        is_folded=False,
+        is_folded=True,
     )
 
 

@@ -4,6 +4,7 @@ It also lists transactions that may have been paid for outside the chain.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -126,7 +127,8 @@ def figures_and_tables(marts: Marts) -> Content:
     missing: list[str] = []
     compared = [row for row in marts.rows("template_audit") if row["n_blocks"]]
     if compared:
-        parts += [_score_figure(marts, compared), _part_figure(marts, compared), _table(marts)]
+        parts += [_score_figure(marts, compared), replace(_part_figure(marts, compared), is_folded=True)]
+        parts.append(_table(marts))
     else:
         missing.append(NO_TEMPLATES)
     if marts.rows("pool_ordering"):

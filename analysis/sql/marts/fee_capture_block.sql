@@ -11,7 +11,7 @@ not give the weight of a transaction, it counts as 4 * vsize - 3, the least weig
 break the bound. Many signature operations can, because they raise the vsize that nodes report. The bound ignores
 that a block may hold at most 80,000 of them; without that limit it can only be higher, so it stays a bound.
 seen_fees_sat are the fees of those transactions of the block that were waiting, which are what the bound is about.
-The stays of one UTC day are ranked together, in buckets as in feerate_age_block.
+The stays of a UTC day are ranked together, in buckets as in feerate_age_block.
 """
 grain = ["block_hash", "node"]
 [ranges]
