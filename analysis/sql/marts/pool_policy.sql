@@ -1,26 +1,29 @@
 /*
 summary = "Which kinds of transactions each pool mines, and which it passes over although they paid enough."
 method = """
-For each block, the newest template of a node on the block's parent (template_audit_block) says what an unmodified node
-would have mined in a block as heavy. Each promised transaction that entered at least policy_fresh_s before the block, or
-before the block's parent, and did not leave our mempool between template and block, is a trial: the block took it, or
-passed it over. (A pool refreshes its template now and then, and always when a block comes.) Trials are promised by
-feerate, so none was too cheap for the block. A pool whose own template was old lacks ordinary transactions as well. So a
-kind is compared only with ordinary transactions, which have no feature of transaction_feature, of the same block, the
-same fifth of the promised weight and the same class of age (to 10 min, to 1 h, longer): odds ratio of Mantel
-and Haenszel over these groups, interval of Robins, Breslow and Greenland (stratified_test), and p-values of all pools
-and features together after Holm. Where several nodes have a template, that of the node that connected the block first
-counts. `refuses`: fewer than by chance after Holm (adjusted p below 0.05), and none of at least min_trials taken.
-`disfavours` and `favours`: fewer or more than by chance. `mines`: at least one was mined and no difference is shown.
-`unseen`: none was mined, and too few were passed over to say more. Only transactions that our own nodes accept can be
-promised: of the others a pool shows that it mines them, never that it refuses them. A pool may pass over a transaction
-because it never received it. That is likely where the nodes that relay to the pool refuse such a transaction; it is the
-policy of that path, and not shown to be the pool's own wish.
+For each block, the newest template of a node on the block's parent (template_audit_block) says what an unmodified
+node would have mined in a block as heavy. Each promised transaction that entered at least policy_fresh_s before the
+block, or before the block's parent, and did not leave our mempool between template and block, is a trial: the block
+took it, or passed it over. (A pool refreshes its template now and then, and always when a block comes.) Trials are
+promised by feerate, so none was too cheap for the block. A pool whose own template was old lacks ordinary
+transactions as well. So a kind is compared only with ordinary transactions, which have no feature of
+transaction_feature, of the same block, the same fifth of the promised weight and the same class of age (to 10 min, to
+1 h, longer): odds ratio of Mantel and Haenszel over these groups, interval of Robins, Breslow and Greenland
+(stratified_test), and p-values of all pools and features together after Holm. Transactions of one block share its
+template, so they are no independent trials: a difference counts only where at least min_policy_blocks blocks tell
+kinds apart. Where several nodes have a template, that of the node that connected the block first counts. `refuses`:
+fewer than by chance after Holm (adjusted p below 0.05), and none of at least min_policy_trials taken. `disfavours`
+and `favours`: fewer or more than by chance. `mines`: at least one was mined and no difference is shown. `unseen`:
+none was mined, and too few were passed over, or by too few blocks, to say more. Only transactions that our own nodes
+accept can be promised: of the others a pool shows that it mines them, never that it refuses them. A pool may pass
+over a transaction because it never received it. That is likely where the nodes that relay to the pool refuse such a
+transaction; it is the policy of that path, and not shown to be the pool's own wish.
 """
 grain = ["pool", "feature"]
 [parameters]
 policy_fresh_s = {value = 30, doc = "s before the block; a transaction that is younger, and than the block's parent, is no trial"}
 min_policy_trials = {value = 5, doc = "trials; with fewer nothing is said to be refused"}
+min_policy_blocks = {value = 5, doc = "telling blocks; with fewer no difference is said"}
 policy_alpha = {value = 0.05, doc = "adjusted p-value below which a difference counts"}
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
@@ -33,6 +36,7 @@ last_height = "INTEGER  height of the last of them; null without one"
 n_trials = "BIGINT  promised transactions with the feature"
 n_taken = "BIGINT  those of them that the block took"
 n_passed_over = "BIGINT  the others"
+n_telling_blocks = "BIGINT  blocks that took some and passed over some of a group that has the feature and ordinary ones"
 n_ordinary = "BIGINT  ordinary transactions in the groups they are compared with"
 n_ordinary_taken = "BIGINT  those of them that the block took"
 odds = "DOUBLE  odds of being taken, against ordinary transactions; null without a difference in any group"
@@ -222,6 +226,12 @@ tried as (
         cast(sum(n_passed_over) as bigint) as n_passed_over,
         cast(sum(n_ordinary_taken) as bigint) as n_ordinary_taken,
         cast(sum(n_ordinary_passed_over) as bigint) as n_ordinary_passed_over,
+        count(distinct block_hash) filter (
+            where
+            n_ordinary_taken + n_ordinary_passed_over > 0
+            and n_taken + n_ordinary_taken > 0
+            and n_passed_over + n_ordinary_passed_over > 0
+        ) as n_telling_blocks,
         stratified_test(
             list(n_taken order by block_hash, fifth, age_class),
             list(n_passed_over order by block_hash, fifth, age_class),
@@ -242,6 +252,7 @@ joined as (
         mined.last_height,
         coalesce(tried.n_taken, 0) as n_taken,
         coalesce(tried.n_passed_over, 0) as n_passed_over,
+        coalesce(tried.n_telling_blocks, 0) as n_telling_blocks,
         coalesce(tried.n_ordinary_taken, 0) as n_ordinary_taken,
         coalesce(tried.n_ordinary_passed_over, 0) as n_ordinary_passed_over,
         tried.test
@@ -267,7 +278,8 @@ judged as (
         numbered.*,
         adjusted.p_values[numbered.number] as adjusted_p_value,
         numbered.n_taken + numbered.n_passed_over as n_trials,
-        coalesce(adjusted.p_values[numbered.number] < getvariable('policy_alpha'), false) as is_different,
+        coalesce(adjusted.p_values[numbered.number] < getvariable('policy_alpha'), false)
+        and numbered.n_telling_blocks >= getvariable('min_policy_blocks') as is_different,
         numbered.n_taken * (numbered.n_ordinary_taken + numbered.n_ordinary_passed_over)
         < numbered.n_ordinary_taken * (numbered.n_taken + numbered.n_passed_over) as is_fewer
     from numbered
@@ -285,6 +297,7 @@ select
     judged.n_trials,
     judged.n_taken,
     judged.n_passed_over,
+    judged.n_telling_blocks,
     judged.n_ordinary_taken + judged.n_ordinary_passed_over as n_ordinary,
     judged.n_ordinary_taken,
     judged.test.odds,
