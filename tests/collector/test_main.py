@@ -17,13 +17,17 @@ DEADLINE_S = 60.0
 def test_a_signal_during_the_imports_is_a_clean_stop(tmp_path: Path, number: signal.Signals) -> None:
     """A signal during the imports ends the program with one line.
 
-    A module that the command imports reads from a pipe here, so that the imports last until the signal.
+    A module that the command imports opens a pipe here and then works on, so that the imports last until the
+    signal. It does not wait in one long call: a signal just before that call would be seen only after it.
     """
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    (tmp_path / "typer.py").write_text(f"open({str(pipe)!r}).read()")
+    endless = f"import time\nopen({str(pipe)!r}).close()\nwhile True:\n    time.sleep(0.01)\n"
+    (tmp_path / "typer.py").write_text(endless)
+    heard = f"import signal, runpy; signal.signal({number:d}, signal.SIG_DFL); "  # also under nohup
+    start = "runpy.run_module('collector', run_name='__main__', alter_sys=True)"
     process = subprocess.Popen(
-        [sys.executable, "-m", "collector", "run"],
+        [sys.executable, "-c", heard + start, "run"],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         stderr=subprocess.PIPE,
     )
