@@ -21,6 +21,7 @@ from collector.mempool.entries import (
     PendingEntry,
     entries_of_state,
     entries_to_state,
+    fill_traits,
     output_values,
     state_name,
 )
@@ -201,7 +202,9 @@ class FeeLookup:
 
         Raises RuntimeError for a row that has no batch.
         """
-        for finished in done:
+        rows = list(done)
+        fill_traits(rows)
+        for finished in rows:
             owner = finished.owner
             if owner is None:
                 raise RuntimeError("a row of mempool_txs is complete and no batch waits for it")

@@ -11,6 +11,8 @@ from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import BlockTracker
 from collector.clock import monotonic_us
+from collector.codec.block import parse_block
+from collector.codec.transaction import FEW
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
 from collector.mempool.bodies import KeptBodies, WaitingBodies
@@ -19,11 +21,16 @@ from collector.mempool.fee_lookup import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeL
 from collector.mempool.sync import MempoolContents
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
+from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 from tests.collector.blocks.noted_requests import NotedRequests
+from tests.collector.codec.made_blocks import solved_block
+from tests.collector.codec.plain_traits import with_plain_traits
 
 ORIGIN = ("alpha", "s")
 TXID = b"\x11" * 32
 BLOCK = b"\x22" * 32
+ENVELOPE = bytes.fromhex("0063036f726468")  # OP_0 OP_IF "ord" OP_ENDIF
+CONTROL_BLOCK = b"\xc0" + bytes(32)
 
 
 class Rig:
@@ -116,3 +123,28 @@ def test_at_most_two_requests_are_open(rig: Rig) -> None:
         rig.inbox.get(timeout=10).deliver()  # nobody answers: the requests are put back
     rig.fees.tick(monotonic_us(), rig.blocks)
     assert rig.thread.n_open == MOST_ASKED
+
+
+def test_transactions_of_a_block_get_their_traits(rig: Rig) -> None:
+    """A transaction that came in its block alone has the traits of its bytes in its row, as any other has."""
+    made = [
+        RegtestTransaction(
+            (TxInput(bytes([number] * 32), 0, b"", (ENVELOPE, CONTROL_BLOCK)),),
+            (TxOutput(number, b"\x51"), TxOutput(0, b"\x6a" + bytes(number))),
+        )
+        for number in range(FEW + 2)
+    ]
+    transactions = parse_block(solved_block(made, height=7)).block.transactions[1:]
+    assert all(each.traits is None for each in transactions)
+    owner = rig.batches.current
+    for each in transactions:
+        rig.fees.add_from_block(PendingEntry(each.txid, "in_block", 1, None, each, None), owner, BLOCK)
+    fees_sat = dict.fromkeys([each.txid for each in transactions], 5)
+    rig.fees.block_resolved(BLOCK, RecentBlock(1, bytes(32), 0, fees_sat, {}))
+    rows = {row["txid"]: row for row in owner.rows["mempool_txs"]}
+    assert len(rows) == len(transactions)
+    for each in transactions:
+        traits = with_plain_traits(each).traits
+        assert traits is not None
+        assert traits.n_envelopes == 1
+        assert traits._asdict().items() <= rows[each.txid].items()
