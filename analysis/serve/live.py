@@ -26,7 +26,12 @@ ANSWER_S: Final = 20.0  # a collector says something at least so often
 RETRY_S: Final = 1.0
 STREAM_S: Final = 25.0  # of one stream to a page; it connects again by itself
 POLL_S: Final = 0.1
-KINDS: Final[Mapping[str, str]] = {"blocks": "block", "block_arrivals": "arrival", "coverage": "loss"}
+KINDS: Final[Mapping[str, str]] = {
+    "blocks": "block",
+    "block_arrivals": "arrival",
+    "coverage": "loss",
+    "template_matches": "template",
+}
 MISSED: Final = "missed"
 UNKNOWN: Final = "unknown"
 

@@ -1,5 +1,7 @@
 """Keep the newest committed rows about blocks and losses, for readers of the live stream.
 
+Beside each new block stands its match with the node's newest template, made of committed rows too.
+
 Rows come here only after they are in the journal, so the stream never tells what a kill could take back. The
 number of rows kept has a limit: a reader that was away for longer is told that it missed some. Those are in
 the dataset.
@@ -16,10 +18,12 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from collector.dataset.schema import END_REASONS, hash_hex
+from collector.monitor.template_match import MATCHED_TABLES, TemplateMatches
 
 MAX_ROWS: Final = 1000
 MAX_OUTPUTS: Final = 50  # of a coinbase; more make the row too large to keep
 LOSSES: Final = frozenset(END_REASONS) - {"sealed", "shutdown", "killed"}
+MATCHES: Final = "template_matches"  # not a table: blocks compared with templates
 # The columns of each table that the stream tells.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "blocks": (
@@ -28,6 +32,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "block_arrivals": ("node", "block_hash", "height", "event", "event_at", "kind"),
     "coverage": ("node", "topic", "from_at", "to_at", "end_reason", "detail"),
+    MATCHES: ("node", "block_hash", "height", "taken_at", "n_promised", "n_matched", "n_extra"),
 }
 
 
@@ -48,16 +53,23 @@ class LiveRows:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: deque[LiveRow] = deque(maxlen=MAX_ROWS)
+        self._matches = TemplateMatches()
         self._last_id = time.time_ns() // 1000  # above every id of an earlier process
 
     def take(self, table: str, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> None:
-        """Keep rows that are in the journal now.
+        """Keep rows that are in the journal now, and the matches that follow from them.
 
         Rows of other tables, and coverage rows that end without a loss, are not kept.
         """
-        if table not in COLUMNS:
-            return
-        for row in rows.to_pylist() if isinstance(rows, pa.RecordBatch) else rows:
+        if table in COLUMNS:
+            self._keep(table, rows.to_pylist() if isinstance(rows, pa.RecordBatch) else rows)
+        if table in MATCHED_TABLES:
+            with self._lock:
+                found = self._matches.take(table, rows)
+            self._keep(MATCHES, found)
+
+    def _keep(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        for row in rows:
             if table == "coverage" and row["end_reason"] not in LOSSES:
                 continue
             content = json.dumps({name: _json(name, row.get(name)) for name in COLUMNS[table]})

@@ -41,13 +41,15 @@
     tile.style.setProperty("--pool", pool ? pool.style.getPropertyValue("--pool") : "var(--pool-other)");
     tile.style.setProperty("--fill", `${(block.weight_wu ?? 0) / 40000}%`);
     const fees = block.fees_sat === null ? "" : `, ${(block.fees_sat / 1e8).toFixed(5)}\u00a0BTC`;
+    const evidence = block.method ? `by ${block.method}${block.n_conflicts ? ", disputed" : ""}` : "no rule matches";
     const inside = made("div", "tile-inside", "");
     inside.append(
       made("span", "tile-height", number.format(block.height)),
       made("bdi", "tile-pool", block.pool_name),
+      made("span", "tile-facts", evidence),
       made("span", "tile-fill", ""),
       made("span", "tile-facts", block.is_empty ? "empty" : `${number.format(block.n_tx)} tx${fees}`),
-      made("span", "tile-facts", block.verdict === "valid" ? "new, not in the build" : block.verdict),
+      made("span", "tile-facts", block.verdict === "valid" ? "not built yet" : block.verdict),
     );
     tile.append(inside);
     const after = [...tiles.children].find(each => Number(each.querySelector(".tile-height").textContent.replaceAll(",", "")) <= block.height);
@@ -57,6 +59,16 @@
     const tile = tileOf(arrival.block_hash);
     if (tile && arrival.event === "disconnected") markStale(tile);
     if (tile && arrival.event === "connected") tile.classList.remove("stale");
+  };
+  const onTemplate = match => {
+    const tile = tileOf(match.block_hash);
+    if (!tile?.classList.contains("new") || tile.dataset.node || !match.n_promised) return;
+    tile.dataset.node = match.node; // of several nodes the first counts
+    const passed = match.n_promised - match.n_matched;
+    const facts = made("span", "tile-facts", `${Math.floor(100 * match.n_matched / match.n_promised)}\u00a0% of template`);
+    tile.title = `${match.node} promised ${number.format(match.n_promised)} transactions: `
+      + `${number.format(match.n_matched)} taken, ${number.format(passed)} passed over; ${number.format(match.n_extra)} others`;
+    tile.querySelector(".tile-fill + .tile-facts").after(facts, made("span", "tile-facts", `${number.format(passed)} passed over`));
   };
   const losses = [];
   const lost = made("p", "watch off", "");
@@ -76,6 +88,7 @@
   listen("block", onBlock);
   listen("arrival", onArrival);
   listen("loss", onLoss);
+  listen("template", onTemplate);
   listen("missed", onMissed);
   let failing = 0;
   source.addEventListener("open", () => { clearTimeout(failing); failing = 0; });

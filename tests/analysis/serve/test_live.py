@@ -25,6 +25,8 @@ from tests.analysis.serve.hostile_world import EVIL, NODE, POOL_NAME
 BANNER = "return document.getElementById('live').textContent"
 FIRST_TILE = "return document.querySelector('#tiles .tile').textContent"
 NEW_HASH = bytes([9]) + bytes(31)
+PREV_HASH = bytes([8]) + bytes(31)
+TXIDS = [bytes([number]) * 32 for number in range(1, 6)]  # the first is a coinbase
 
 
 class PlantedCollector:
@@ -55,8 +57,9 @@ class PlantedCollector:
 
     def find_block(self, height: int, block_hash: bytes) -> None:
         """Commit the rows of a new block, with a hostile coinbase that a rule matches."""
-        block: dict[str, Any] = dict.fromkeys(("prev_hash", "size_bytes", "subsidy_sat"))
+        block: dict[str, Any] = dict.fromkeys(("size_bytes", "subsidy_sat"))
         block |= {
+            "prev_hash": PREV_HASH,
             "block_hash": block_hash,
             "height": height,
             "header_time": None,
@@ -65,6 +68,19 @@ class PlantedCollector:
         }
         block |= {"fees_sat": 5000, "verdict": "valid", "coinbase_script": f"/Alpha/{EVIL}".encode()}
         self.rows.take("blocks", [block | {"coinbase_outputs": [{"value_sat": 1, "script": b"\x51"}]}])
+
+    def promise(self, txids: list[bytes]) -> None:
+        """Commit the rows of a template for the next block."""
+        template = {"node": NODE, "taken_at": 5}
+        self.rows.take("templates", [template | {"prev_hash": PREV_HASH}])
+        self.rows.take("template_txs", [template | {"txid": txid} for txid in txids])
+
+    def mine(self, block_hash: bytes, txids: list[bytes]) -> None:
+        """Commit the rows of the transactions of a block that was found."""
+        found = [
+            {"block_hash": block_hash, "tx_index": index, "txid": txid} for index, txid in enumerate(txids)
+        ]
+        self.rows.take("transactions", found)
 
     def disconnect(self, block_hash: bytes) -> None:
         """Commit the row of a reorganisation that undoes a block."""
@@ -105,10 +121,14 @@ def test_new_blocks_appear_and_lost_sight_is_said(
         collector.start()
         assert "1,234 transactions wait" in wait_for(tab, BANNER, "Watching. ")
 
+        collector.promise(TXIDS[1:4])
         collector.find_block(9, NEW_HASH)
-        tile = wait_for(tab, FIRST_TILE, "not in the build")
+        tile = wait_for(tab, FIRST_TILE, "not built yet")
         assert POOL_NAME in tile
+        assert "by tag" in tile
         assert "0.00005" in tile
+        collector.mine(NEW_HASH, [TXIDS[0], TXIDS[1], TXIDS[2], TXIDS[4]])
+        assert "1 passed over" in wait_for(tab, FIRST_TILE, "66\u00a0% of template")
         assert tab.run("return document.title").startswith("Now")
 
         collector.disconnect(NEW_HASH)
@@ -146,7 +166,7 @@ def test_the_page_says_that_rows_were_missed(
         collector.start()
         collector.find_block(9, NEW_HASH)
         tab.visit(live_site.url, width_px=1280)
-        wait_for(tab, FIRST_TILE, "not in the build")
+        wait_for(tab, FIRST_TILE, "not built yet")
         collector.stop()
         wait_for(tab, BANNER, "the collector does not answer")
         for height in range(10, 12 + MAX_ROWS):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import requests
 
@@ -118,6 +119,39 @@ def test_a_reader_that_was_away_too_long_is_told_so(server: MonitorServer, live:
         "state",
         "missed",
         "block_arrivals",
+    ]
+
+
+def test_a_block_is_compared_with_the_template_of_its_parent(live: LiveRows) -> None:
+    """The newest template on the block's parent counts, though one on the block itself came before."""
+    parent, found, a, b, c, coinbase = (bytes([number]) * 32 for number in range(6))
+    for taken_at, prev_hash, txids in (
+        (1, parent, [a]),
+        (2, parent, [a, b]),
+        (3, found, [c]),
+        (4, found, []),
+    ):
+        template = {"node": "alpha", "taken_at": taken_at}
+        live.take("templates", [template | {"prev_hash": prev_hash}])
+        live.take("template_txs", [template | {"txid": txid} for txid in txids])
+    live.take("blocks", pa.RecordBatch.from_pylist([{"block_hash": found, "prev_hash": parent, "height": 7}]))
+    mined = [
+        {"block_hash": found, "tx_index": index, "txid": txid} for index, txid in enumerate((coinbase, b, c))
+    ]
+    live.take("transactions", pa.RecordBatch.from_pylist(mined))
+    live.take("transactions", pa.RecordBatch.from_pylist(mined))  # a block counts once
+
+    told = [json.loads(row.content) for row in live.since(None)[0] if row.table == live_rows.MATCHES]
+    assert told == [
+        {
+            "node": "alpha",
+            "block_hash": found.hex(),
+            "height": 7,
+            "taken_at": "1970-01-01T00:00:00.000002Z",
+            "n_promised": 2,
+            "n_matched": 1,
+            "n_extra": 1,
+        }
     ]
 
 
