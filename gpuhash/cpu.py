@@ -134,7 +134,7 @@ class CpuBackend:
         return min(max(share_of_thread, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES)
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return, rising, the nonces in [start, start + count) whose header hash may be at most `target`."""
+        """Return, rising, the nonces whose hash may reach `target`, judged by its top 32 bits."""
         job = sha256.prepare(header, target)
         found: list[int] = []
         end = start + count

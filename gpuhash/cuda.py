@@ -39,7 +39,7 @@ class CudaBackend:
         self.devices = devices or cuda_device.devices()
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
-        """Return the digests of a batch, uint8[n, 32], in the memory that holds the messages."""
+        """Return the digests, uint8[n, 32]: on the GPU if the messages are there, else on the host."""
         if is_device_array(batch.flat):
             resident: Bytes = self._hash_resident(which, batch)
             return resident
@@ -49,7 +49,7 @@ class CudaBackend:
         return digests
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return, rising, the nonces in [start, start + count) whose header hash may be at most `target`."""
+        """Return, rising, the nonces whose hash may reach `target`, judged by its top 32 bits."""
         found: list[int] = []
         part = -(-count // len(self.devices))
         tasks = []

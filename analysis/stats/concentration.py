@@ -80,7 +80,7 @@ def indices(counts: npt.ArrayLike) -> Numbers:
 
 
 def concentration(counts: Numbers) -> tuple[float, ...] | None:
-    """Return hhi, nakamoto, gini and entropy_bits of one list of counts; None where there is no block."""
+    """Return hhi, nakamoto, gini and entropy_bits of a list of counts; None if it counts no block."""
     if not counts.sum() > 0:
         return None
     return tuple(map(float, indices(counts)))
@@ -208,7 +208,7 @@ def _paired(
     lists: pa.ChunkedArray,
     sizes: pa.ChunkedArray,
 ) -> pa.Array:
-    """Return an Arrow column with a statistic per row, whose arguments are a list of counts and a number."""
+    """Apply `statistic` to the list of counts and the number of each row; return the results as a column."""
     rows = zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
     found = [statistic(np.array(counts or [], float), float(size or 0)) for counts, size in rows]
     return pa.array([_as_dicts(each) for each in found], type_)

@@ -30,7 +30,7 @@ def wide_integer(node: exp.Expr) -> exp.Expr:
 
 
 def time(node: exp.Expr) -> exp.Expr:
-    """Return conversions between times, days and numbers in Spark's SQL; any other node as it is."""
+    """Rewrite a conversion of times, days or numbers for Spark's SQL; return any other node as it is."""
     if isinstance(node, exp.Anonymous) and node.name.lower() == "epoch_us":
         return call("UNIX_MICROS", *node.expressions)
     if isinstance(node, exp.Anonymous) and node.name.lower() == "to_microseconds":

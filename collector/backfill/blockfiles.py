@@ -178,7 +178,7 @@ class BlockFolder:
     def _is_followed(self, file: int, record: BlockRecord, end: int) -> bool:
         """Return whether another record or reserved space follows a block record.
 
-        If not, its length may be wrong.
+        If neither does, the length that the record gives may be wrong.
         """
         pos = record.at + record.size_bytes
         return self.read(file, pos, len(self.magic)) == self.magic or self._is_reserved(file, pos, end)

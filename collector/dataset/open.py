@@ -220,7 +220,7 @@ def open_existing(root: Path, chain: str | None) -> Dataset:
 
 
 def open_to_read(root: Path, chain: str | None) -> Dataset:
-    """Open a dataset that is not changed: in a folder, as `open_existing` does, or in an object store.
+    """Open a dataset for reading only: in a folder, as `open_existing` does, or in an object store.
 
     A dataset in a store (`s3://bucket/prefix`) is first copied into the cache of `collector.dataset.mirror`.
     Raises DatasetError as `open_existing` does, and where the store cannot be read.

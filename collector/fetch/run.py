@@ -45,7 +45,7 @@ class FetchResult:
 
     @property
     def is_fetched(self) -> bool:
-        """Return whether at least one file was fetched and, where it can be, imported."""
+        """Return whether a file was fetched; one that `import` reads has then been imported too."""
         return self.n_files > 0
 
     def lines(self) -> list[str]:

@@ -305,10 +305,10 @@ def _unclaimed(claims: SessionClaims) -> list[Message]:
 
 
 def _without_overlap(rows: list[CoverageRow]) -> list[CoverageRow]:
-    """Return the rows with each interval's start moved to the end of the interval before it, per topic.
+    """Return the rows without overlap: an interval begins at the earliest where the one before it ends.
 
-    Intervals can overlap because messages arrive before the subscription is confirmed. When the clock was
-    set, the rows are returned as they are.
+    This holds within a topic. Intervals can overlap because messages arrive before the subscription is
+    confirmed. If a row ends with "clock_step", the clock was set, and the rows are returned as they are.
     """
     ends: dict[str, int] = {}
     if any(row["end_reason"] == "clock_step" for row in rows):

@@ -88,7 +88,7 @@ def ratio_drawing(
 
 
 def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> Drawing:
-    """Return the Altair chart: ratios as dots, their 95 % intervals as lines, one line of text per row."""
+    """Return the Altair chart: ratios as dots, their 95 % intervals as lines, labels and values as text."""
     label_px, value_px = label_width(width_px), 66
     order = list(dict.fromkeys(row.row for row in rows))
     marks = list(dict.fromkeys(row.mark for row in rows))

@@ -106,7 +106,7 @@ def _half(row: Row) -> str:
 
 
 def _drawn(marts: Marts) -> list[Row]:
-    """Return the rows that the charts of delay show: five feerate deciles, at ages still being watched."""
+    """Return the rows that the charts of delay show: five feerate deciles, where the wait is known."""
     return [
         row
         for row in marts.rows("confirmation_delay")
