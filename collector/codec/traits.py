@@ -4,10 +4,12 @@ These are dust outputs, OP_RETURN outputs, witness envelopes and the cost of sig
 collector and the backfill call the same function.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
+import gpuhash
 from collector.codec.arrays import FAIL, Bytes, Integers, Record, Records
 from collector.codec.format import OUTPOINT_BYTES, VALUE_BYTES
 from collector.codec.scripts import (
@@ -27,8 +29,9 @@ from collector.codec.scripts import (
     WITNESS_V0_KEYHASH,
     WITNESS_V0_SCRIPTHASH,
     next_operation,
+    output_types,
 )
-from collector.codec.walk import Layout, compact_size_width, read_compact_size
+from collector.codec.walk import Layout, compact_size_width, read_compact_size, walk_transactions
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)
@@ -93,6 +96,18 @@ def transaction_traits(
         spent_types = np.empty(0, np.uint8)
     _fill_traits(data, layout, types, spent_types, traits)
     return traits
+
+
+def sigop_costs(raws: Sequence[bytes], spent_types: Bytes) -> Integers:
+    """Return the sigop cost (BIP 141) of each serialised transaction, int32[len(raws)].
+
+    `spent_types` is as for `transaction_traits`, with every type known. Each transaction must be sound.
+    """
+    data, limits = gpuhash.join(raws)
+    layout = walk_transactions(data, limits)
+    types = output_types(data, layout.scripts)
+    costs: Integers = transaction_traits(data, layout, types, spent_types)["sigop_cost"]
+    return costs
 
 
 @compiled

@@ -70,6 +70,11 @@ def outpoint(txid: bytes, index: int) -> bytes:
     return txid + index.to_bytes(4, "little")
 
 
+def read_outpoint(outpoint: bytes) -> tuple[bytes, int]:
+    """Return txid (32 bytes, internal order) and index of an outpoint in the form that `outpoint` returns."""
+    return outpoint[:TXID_BYTES], int.from_bytes(outpoint[TXID_BYTES:], "little")
+
+
 class TxIn(NamedTuple):
     """One input of a transaction. The script is raw bytes; whoever made the transaction chose them."""
 

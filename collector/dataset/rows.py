@@ -143,6 +143,8 @@ class MempoolTxRow(TypedDict):
     n_dust_outputs: NotRequired[int | None]
     n_envelopes: NotRequired[int | None]
     envelope_bytes: NotRequired[int | None]
+    spent_types: NotRequired[list[str] | None]
+    sigop_cost: NotRequired[int | None]
 
 
 class MempoolBodyRow(TypedDict):

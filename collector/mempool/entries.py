@@ -14,21 +14,25 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import structlog
 
-from collector.codec.transaction import Transaction, TxTraits, decode_transactions
+from collector.codec.scripts import UNKNOWN_TYPE
+from collector.codec.transaction import Transaction, TxTraits, decode_transactions, read_outpoint
 from collector.dataset.rows import MempoolTxRow
 from collector.dataset.schema import satoshi
 from collector.errors import DecodeError, NodeError, RpcError
 from collector.journal.batches import Batch
+from collector.mempool.spent import OutputRequest, Outputs, SpentOutput, spent_type_numbers
 from collector.mempool.sync import MempoolContents, TxLeft
 from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
 
-Values = Mapping[tuple[bytes, int], int]  # of outputs in satoshi, by txid and index
-NO_VALUES: Final[Values] = {}  # shared to save memory: at a start every mempool transaction has a pending row
+NO_OUTPUTS: Final[
+    Outputs
+] = {}  # shared to save memory: at a start every mempool transaction has a pending row
 GIVE_UP_US: Final = 10_000_000  # how long to wait for the reason why a transaction left
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long to wait for its block: a busy node answers late
 MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block holds
@@ -39,29 +43,26 @@ log = structlog.get_logger(__name__)
 
 
 class EntryRequest(NamedTuple):
-    """Asks the node for a transaction's mempool entry, and for its raw bytes too if `needs_body`."""
+    """Asks the node for a transaction's mempool entry, and for its raw bytes too if `needs_body`.
+
+    `outputs` asks for what it spends.
+    """
 
     txid: bytes
     needs_body: bool
+    outputs: tuple[OutputRequest, ...] = ()
 
 
 class EntryAnswer(NamedTuple):
-    """Holds the node's answer to an EntryRequest: mempool entry and hex bytes, or an error for either."""
+    """Holds the node's answer to an EntryRequest: mempool entry and hex bytes, or an error for either.
+
+    `outputs` has the spent outputs that the node knows.
+    """
 
     txid: bytes
     entry: Any  # or RpcError
     body: Any
-
-
-class OutputRequest(NamedTuple):
-    """Asks the node by gettxout for output number `output` of `txid`.
-
-    The transaction `spender`, which has left the mempool, spent it.
-    """
-
-    spender: bytes
-    txid: bytes
-    output: int
+    outputs: Outputs = NO_OUTPUTS
 
 
 @dataclass(slots=True, eq=False)
@@ -77,16 +78,20 @@ class PendingEntry:
     owner: Batch | None = None  # the batch that waits for the row
     left: TxLeft | None = None
     gone_us: int = 0  # when the node said that it is not in the mempool, on the monotonic clock
-    values_sat: Values = field(default_factory=lambda: NO_VALUES)  # of what it spent, as gettxout answered
+    outputs: Outputs = field(default_factory=lambda: NO_OUTPUTS)  # of what it spends, as the node said
     block_fee_sat: int | None = None  # by a block that contains it; true even if that block is disconnected
     earlier: "PendingEntry | None" = None  # when it entered before: that row gets the same fee
 
 
 class FinishedRow(NamedTuple):
-    """Holds a complete row of `mempool_txs`, and the pending entry of which it was made."""
+    """Holds a complete row of `mempool_txs`, and the pending entry of which it was made.
+
+    `spent_types` has the type of the output that each input spends, one byte each; None while unknown.
+    """
 
     row: MempoolTxRow
     entry: PendingEntry
+    spent_types: bytes | None
 
     @property
     def owner(self) -> Batch | None:
@@ -156,15 +161,22 @@ class PendingEntries:
         if entry is not None:
             entry.left = left
 
-    def next_requests(self, limit: int) -> list[EntryRequest]:
+    def next_requests(self, limit: int, *, most_outputs: int = 0) -> list[EntryRequest]:
         """Return up to `limit` requests to send to the node, first for transactions that messages announced.
 
-        The caller gives the answers to `take_answers`, or the requests that got none to `put_back`.
+        They ask for at most `most_outputs` of the outputs that these transactions spend. The caller gives the
+        answers to `take_answers`, or the requests that got none to `put_back`.
         """
         taken: list[PendingEntry] = []
         for waiting in (self._unasked, self._backlog):
             taken += [waiting.pop(txid) for txid in list(islice(waiting, limit - len(taken)))]
-        return [EntryRequest(entry.txid, entry.body is None) for entry in taken]
+        requests = []
+        for entry in taken:
+            is_small = entry.body is not None and entry.body.n_inputs <= most_outputs
+            outputs = tuple(self._unknown_outputs(entry)) if is_small else ()
+            most_outputs -= len(outputs)
+            requests.append(EntryRequest(entry.txid, entry.body is None, outputs))
+        return requests
 
     def put_back(self, requests: Iterable[EntryRequest]) -> None:
         """Queue requests that the node did not answer, so that `next_requests` returns them again."""
@@ -190,6 +202,8 @@ class PendingEntries:
             if entry.body is None and answer.txid in bodies:
                 entry.body = bodies[answer.txid]
                 self._contents.learn_body(entry.txid, entry.body)
+            if answer.outputs:
+                entry.outputs = answer.outputs
             if not isinstance(answer.entry, RpcError):
                 try:
                     done += self._finish_by_mempool_entry(entry, answer.entry)
@@ -225,8 +239,8 @@ class PendingEntries:
         """Try to complete the rows of transactions that left the mempool before getmempoolentry answered.
 
         A mined transaction waits for the fees of its block. The fee of any other is computed from the values
-        of its inputs. Returns the rows that are complete, and requests for the input values that we do not
-        know; give the answers to `take_output_values`.
+        of its inputs. Returns the rows that are complete, and requests for the spent outputs that we do not
+        know; give the answers to `take_outputs`.
         """
         done: list[FinishedRow] = []
         requests: list[OutputRequest] = []
@@ -245,19 +259,17 @@ class PendingEntries:
                 done += self._finish_from_inputs(entry) or self._finish(entry)
         return done, requests
 
-    def take_output_values(
-        self, requests: Iterable[OutputRequest], values_sat: Mapping[tuple[bytes, int], int]
-    ) -> list[FinishedRow]:
-        """Take the values that gettxout gave for requests of `resolve_gone`; return the completed rows.
+    def take_outputs(self, requests: Iterable[OutputRequest], outputs: Outputs) -> list[FinishedRow]:
+        """Take the outputs that gettxout gave for requests of `resolve_gone`; return the completed rows.
 
-        `values_sat` is keyed by txid and index. gettxout does not know an output that a block has spent
-        meanwhile; `find_spent_values` finds its value in that block.
+        gettxout does not know an output that a block has spent meanwhile; `find_spent_values` finds its value
+        in that block.
         """
         done: list[FinishedRow] = []
         for txid in dict.fromkeys(request.spender for request in requests):
             entry = self._outputs_asked.pop(txid, None)
             if entry is not None:
-                entry.values_sat = {**entry.values_sat, **values_sat}
+                entry.outputs = {**entry.outputs, **outputs}
                 self._inputs_spent[txid] = entry
                 done += self._finish_from_inputs(entry)
         return done
@@ -272,8 +284,8 @@ class PendingEntries:
             for request in self._unknown_outputs(entry):
                 value_sat = value_of(request.txid, request.output)
                 if value_sat is not None:
-                    found = {(request.txid, request.output): value_sat}
-                    entry.values_sat = {**entry.values_sat, **found}
+                    found = {(request.txid, request.output): SpentOutput(value_sat, UNKNOWN_TYPE)}
+                    entry.outputs = {**entry.outputs, **found}
             done += self._finish_from_inputs(entry)
         return done
 
@@ -394,7 +406,8 @@ class PendingEntries:
         fee_sat, vsize_vb = row.get("fee_sat"), row.get("vsize_vb")
         if fee_sat is not None and vsize_vb is not None:
             self._contents.learn_fee(entry.txid, fee_sat, vsize_vb)
-        done = [FinishedRow(row, entry)]
+        types = self._spent_types(entry)
+        done = [FinishedRow(row, entry, types)]
         earlier = entry.earlier
         while earlier is not None:
             earlier.body = earlier.body or entry.body
@@ -408,23 +421,28 @@ class PendingEntries:
             if "fee_sat" in row:
                 earlier_row["fee_sat"] = row["fee_sat"]
                 earlier_row["fee_source"] = row["fee_source"]
-            done.append(FinishedRow(earlier_row, earlier))
+            done.append(FinishedRow(earlier_row, earlier, types))
             earlier = earlier.earlier
         return done
 
-    def _value_sat(self, entry: PendingEntry, txid: bytes, output: int) -> int | None:
-        """Return the value (sat) of an output that an entry spends, from the mempool or gettxout, or None."""
-        value_sat = self._contents.value_sat(txid, output)
-        return entry.values_sat.get((txid, output)) if value_sat is None else value_sat
+    def _output(self, entry: PendingEntry, txid: bytes, index: int) -> SpentOutput | None:
+        """Return an output that an entry spends, from the mempool or from gettxout; None while unknown."""
+        return self._contents.output(txid, index) or entry.outputs.get((txid, index))
 
     def _unknown_outputs(self, entry: PendingEntry) -> list[OutputRequest]:
-        """Return one request for each output that an entry spends and whose value we do not know."""
-        inputs = () if entry.body is None else entry.body.inputs
+        """Return one request for each output that an entry spends and that we do not know."""
+        outpoints = [] if entry.body is None else map(read_outpoint, entry.body.outpoints)
         return [
-            OutputRequest(entry.txid, spent.prev_txid, spent.prev_index)
-            for spent in inputs
-            if self._value_sat(entry, spent.prev_txid, spent.prev_index) is None
+            OutputRequest(entry.txid, txid, index)
+            for txid, index in outpoints
+            if self._output(entry, txid, index) is None
         ]
+
+    def _spent_types(self, entry: PendingEntry) -> bytes | None:
+        """Return the type of each output that an entry spends, one byte each; None if one is not known."""
+        if entry.body is None:
+            return None
+        return spent_type_numbers(entry.body, partial(self._output, entry))
 
     def _finish_from_inputs(self, entry: PendingEntry) -> list[FinishedRow]:
         """Complete an entry with the fee computed from its inputs; return the rows.
@@ -434,11 +452,11 @@ class PendingEntries:
         if entry.body is None:
             return []
         total_sat = 0
-        for spent in entry.body.inputs:
-            value_sat = self._value_sat(entry, spent.prev_txid, spent.prev_index)
-            if value_sat is None:
+        for outpoint in entry.body.outpoints:
+            output = self._output(entry, *read_outpoint(outpoint))
+            if output is None:
                 return []
-            total_sat += value_sat
+            total_sat += output.value_sat
         return self._finish(entry, _FoundFee(total_sat - entry.body.output_value_sat, "inputs"))
 
 
@@ -516,24 +534,6 @@ def _decoded(answers: Iterable[EntryAnswer]) -> dict[bytes, Transaction]:
         for txid, transaction in found
         if not isinstance(transaction, DecodeError) and transaction.txid == txid
     }
-
-
-def output_values(requests: Sequence[OutputRequest], answers: Sequence[Any]) -> dict[tuple[bytes, int], int]:
-    """Return the values in satoshi of the outputs that gettxout found, keyed by txid and index.
-
-    `answers` are in the order of `requests`. One of a wrong form counts as not found.
-    """
-    values_sat = {}
-    for request, answer in zip(requests, answers, strict=True):
-        if answer is None or isinstance(answer, RpcError):
-            continue
-        try:
-            amount = Fields("gettxout", answer).amount("value")
-        except NodeError as error:
-            log.warning("output.unread", reason=str(error))
-        else:
-            values_sat[request.txid, request.output] = satoshi(amount)
-    return values_sat
 
 
 # --- states in the journal

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from collector.blocks.recent import RecentBlock, RecentBlocks
@@ -16,20 +17,23 @@ from collector.mempool.entries import (
     EntryAnswer,
     EntryRequest,
     FinishedRow,
-    OutputRequest,
     PendingEntries,
     PendingEntry,
     entries_of_state,
     entries_to_state,
     fill_traits,
-    output_values,
     state_name,
 )
+from collector.mempool.spent import OutputRequest, Outputs, fill_spent, outputs_of_answers
 from collector.mempool.sync import MempoolContents, TxLeft
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 
 MOST_NEW: Final = 4_000  # above so many transactions that we have not asked for, the lookup is behind
+# The node is asked what transactions spend while at most so many wait, and for at most so many outputs at
+# a time. It has just read these outputs to check the transactions, so it has them in memory.
+FEW_WAITING: Final = 100
+MOST_OUTPUTS: Final = 500
 MOST_ASKED: Final = 2  # open requests; so the next one waits at the node when it has answered one
 PATIENCE_US: Final = 5_000_000  # a node that takes longer to answer must not hold up the messages
 
@@ -179,7 +183,8 @@ class FeeLookup:
                 return
             self._asked_us = now_us
             self._n_open += 1
-            requests = self._pending.next_requests(self._n_per_request)
+            most_outputs = MOST_OUTPUTS if n_unasked <= FEW_WAITING else 0
+            requests = self._pending.next_requests(self._n_per_request, most_outputs=most_outputs)
             ask = partial(ask_mempool_entries, requests=requests)
             self._requests.insist(ask, self._on_entries, partial(self._no_entries, requests))
 
@@ -195,7 +200,7 @@ class FeeLookup:
 
     def _on_outputs(self, requests: list[OutputRequest], answers: list[Any]) -> None:
         """Take the node's gettxout answers, and complete the rows whose input values are all known."""
-        self._finish(self._pending.take_output_values(requests, output_values(requests, answers)))
+        self._finish(self._pending.take_outputs(requests, outputs_of_answers(requests, answers)))
 
     def _finish(self, done: Iterable[FinishedRow]) -> None:
         """Add complete rows to the batches that wait for them.
@@ -204,6 +209,13 @@ class FeeLookup:
         """
         rows = list(done)
         fill_traits(rows)
+        fill_spent(
+            [
+                (row, entry.body, types)
+                for row, entry, types in rows
+                if entry.body is not None and types is not None
+            ]
+        )
         for finished in rows:
             owner = finished.owner
             if owner is None:
@@ -214,21 +226,36 @@ class FeeLookup:
 
 
 def ask_mempool_entries(client: RpcClient, requests: Sequence[EntryRequest]) -> list[EntryAnswer]:
-    """Ask for transactions' mempool entries and, if needed, bytes in one batch of calls.
+    """Ask for transactions' mempool entries and, if needed, bytes and spent outputs in one batch of calls.
 
     Return the answers.
     """
+    without_body = [request.txid for request in requests if request.needs_body]
+    outputs = [output for request in requests for output in request.outputs]
     calls: list[tuple[Any, ...]] = [("getmempoolentry", hash_hex(request.txid)) for request in requests]
-    without_body = [request for request in requests if request.needs_body]
-    calls += [("getrawtransaction", hash_hex(request.txid)) for request in without_body]
-    answers = client.batch(calls)
-    raws = dict(zip((request.txid for request in without_body), answers[len(requests) :], strict=True))
+    calls += [("getrawtransaction", hash_hex(txid)) for txid in without_body]
+    calls += map(_output_call, outputs)
+    answers = iter(client.batch(calls))
+    entries = list(islice(answers, len(requests)))
+    raws = dict(zip(without_body, islice(answers, len(without_body)), strict=True))
+    found = outputs_of_answers(outputs, list(answers))
     return [
-        EntryAnswer(request.txid, answer, raws.get(request.txid))
-        for request, answer in zip(requests, answers, strict=False)
+        EntryAnswer(request.txid, entry, raws.get(request.txid), _of_request(request, found))
+        for request, entry in zip(requests, entries, strict=True)
     ]
 
 
 def ask_outputs(client: RpcClient, requests: Sequence[OutputRequest]) -> list[Any]:
     """Return gettxout's answers for outputs of confirmed transactions, even if the mempool spends them."""
-    return client.batch([("gettxout", hash_hex(request.txid), request.output, False) for request in requests])
+    return client.batch(list(map(_output_call, requests)))
+
+
+def _output_call(request: OutputRequest) -> tuple[Any, ...]:
+    include_mempool = False
+    return ("gettxout", hash_hex(request.txid), request.output, include_mempool)
+
+
+def _of_request(request: EntryRequest, found: Outputs) -> Outputs:
+    """Return those of the found outputs that a request asked for, by txid and index."""
+    asked = ((output.txid, output.output) for output in request.outputs)
+    return {outpoint: found[outpoint] for outpoint in asked if outpoint in found}

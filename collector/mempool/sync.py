@@ -17,9 +17,9 @@ disconnected. The rules are Bitcoin Core's own (`interface_zmq.py`, test_mempool
 
 Every event comes out again, in order, whether our copy is in step or not.
 
-`MempoolContents` keeps what each transaction spends, its output values, its fee and its size. This is enough
-to explain removals and to compute fees. A transaction that left is kept for half a minute more, because the
-fees of its children may need the values of its outputs.
+`MempoolContents` keeps what each transaction spends, its fee, its size, and the values and types of its
+outputs. This is enough to explain removals and to compute fees. A transaction that left is kept for half a
+minute more, because the fees of its children may need the values of its outputs.
 """
 
 from bisect import bisect_right
@@ -32,6 +32,7 @@ from collector.codec.format import OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES
 from collector.codec.transaction import Transaction
 from collector.dataset.rows import HistogramItem
 from collector.errors import DecodeError
+from collector.mempool.spent import SpentOutput, type_numbers
 
 KEEP_DEPARTED_US: Final = 30_000_000
 MOST_DEPARTED: Final = 50_000  # as many as in several blocks; bounds the memory when even more leave
@@ -48,8 +49,8 @@ TX_BODY_BYTES: Final = 41
 MAX_MEMPOOL_SEQUENCE: Final = (1 << 63) - 1  # the most that the column can hold; a message can have more
 
 # A record begins with the fee (-1 while unknown), the virtual size and the number of bytes of outpoints. The
-# outpoints that the transaction spends and the values of its outputs follow. A Python object with the same
-# content would take twice the memory.
+# outpoints that the transaction spends follow, then the values of its outputs, then their types. A Python
+# object with the same content would take twice the memory.
 _head = Struct("<qII")
 _UNKNOWN: Final = _head.pack(-1, 0, 0)
 
@@ -81,15 +82,15 @@ class MempoolContents:
             self.learn_body(txid, body)
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
-        """Store the outpoints that a transaction spends and the values of its outputs.
+        """Store the outpoints that a transaction spends, and the values and types of its outputs.
 
-        Does nothing when the transaction is not in the mempool, or when both are stored already.
+        Does nothing when the transaction is not in the mempool, or when they are stored already.
         """
         record = self._records.get(txid)
         if record is not None and len(record) == _head.size:
             fee_sat, vsize_vb, _ = _head.unpack(record)
             head = _head.pack(fee_sat, vsize_vb, len(body.spent))
-            self._records[txid] = b"".join((head, body.spent, body.values_sat))
+            self._records[txid] = b"".join((head, body.spent, body.values_sat, type_numbers(body)))
 
     def learn_fee(self, txid: bytes, fee_sat: int, vsize_vb: int) -> None:
         """Store a transaction's fee and virtual size, and count it in the histogram of feerates.
@@ -136,15 +137,19 @@ class MempoolContents:
         end = _head.size + _head.unpack_from(record)[2]
         return frozenset(record[at : at + OUTPOINT_BYTES] for at in range(_head.size, end, OUTPOINT_BYTES))
 
-    def value_sat(self, txid: bytes, index: int) -> int | None:
-        """Return the value in satoshi of one output of a mempool transaction; None when we do not know it.
+    def output(self, txid: bytes, index: int) -> SpentOutput | None:
+        """Return one output of a mempool transaction; None when we do not know it.
 
         It is also known for a transaction that left in the last half minute.
         """
         record = self._record(txid)
-        at = _head.size + _head.unpack_from(record)[2] + index * VALUE_BYTES
-        value = record[at : at + VALUE_BYTES]
-        return int.from_bytes(value, "little") if value else None
+        begin = _head.size + _head.unpack_from(record)[2]
+        n_outputs = (len(record) - begin) // (VALUE_BYTES + 1)
+        if index >= n_outputs:
+            return None
+        at = begin + index * VALUE_BYTES
+        value_sat = int.from_bytes(record[at : at + VALUE_BYTES], "little")
+        return SpentOutput(value_sat, record[begin + n_outputs * VALUE_BYTES + index])
 
     def _record(self, txid: bytes) -> bytes:
         """Return the packed bytes of a transaction in the mempool or of one that left lately.

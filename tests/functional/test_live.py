@@ -260,15 +260,35 @@ def test_columns_of_the_bytes_equal_what_the_node_decodes(recorded: Recorded, no
 
 
 def test_an_entry_and_its_transaction_in_a_block_have_the_same_columns(recorded: Recorded) -> None:
-    """What `mempool_txs` and `transactions` both have is equal, for every entry that was mined."""
+    """What `mempool_txs` and `transactions` both have is equal, for every entry that was mined.
+
+    What an entry spends is known if the node told of it while it waited.
+    """
     names = {column.name for column in MEMPOOL_TXS.columns} & {column.name for column in TRANSACTIONS.columns}
     names.remove("parents")  # by txid in the mempool, by position in the block
     assert len(names) > 15
+    of_spent = {"spent_types", "sigop_cost"}
     mined = {row["txid"]: row for row in recorded.rows["transactions"]}
     entries = [row for row in recorded.rows["mempool_txs"] if row["txid"] in mined]
     assert len(entries) > 80
     for row in entries:
-        assert {name: row[name] for name in names} == {name: mined[row["txid"]][name] for name in names}
+        known = names if row["sigop_cost"] is not None else names - of_spent
+        assert {name: row[name] for name in known} == {name: mined[row["txid"]][name] for name in known}
+    told = [
+        row for row in entries if row["first_seen_kind"] == "pushed" and row["fee_source"] == "mempool_entry"
+    ]
+    assert len(told) > 50
+    assert all(row[name] is not None for row in told for name in of_spent)
+    assert len({row["sigop_cost"] for row in told}) > 1
+
+
+def test_signature_operations_of_an_entry_are_those_of_the_nodes_template(recorded: Recorded) -> None:
+    """The node counts them for its templates by itself."""
+    stated = {row["txid"]: row["n_sigops"] for row in recorded.rows["template_txs"]}
+    ours = {row["txid"]: row["sigop_cost"] for row in recorded.rows["mempool_txs"]}
+    both = {txid for txid in stated if ours[txid] is not None}
+    assert both
+    assert {txid: ours[txid] for txid in both} == {txid: stated[txid] for txid in both}
 
 
 def test_removals_have_their_reason(recorded: Recorded) -> None:

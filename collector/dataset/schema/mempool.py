@@ -93,6 +93,20 @@ MEMPOOL_TXS = Table(
             values=OUTPUT_TYPES,
         ),
         *TRAITS,
+        col(
+            "spent_types",
+            pa.list_(TEXT),
+            "Type of the output that each input spends, in order, as the node names it; null where one is "
+            "not known: in bursts, at a start, and where the transaction left or was mined at once.",
+            nullable=True,
+            values=OUTPUT_TYPES,
+        ),
+        col(
+            "sigop_cost",
+            COUNT,
+            "BIP141 signature-operation cost; null where `spent_types` is.",
+            nullable=True,
+        ),
     ),
 )
 

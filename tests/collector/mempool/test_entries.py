@@ -5,24 +5,26 @@ from typing import Any
 
 import pytest
 
-from collector.codec.transaction import Transaction, decode_transaction
+from collector.codec.scripts import UNKNOWN_TYPE
+from collector.codec.transaction import Transaction, decode_transaction, decode_transactions
+from collector.dataset.schema import OUTPUT_TYPES
 from collector.errors import RpcError
 from collector.journal.batches import Batch
 from collector.mempool.entries import (
     GIVE_UP_US,
     EntryAnswer,
     EntryRequest,
-    OutputRequest,
     PendingEntries,
     PendingEntry,
-    output_values,
 )
+from collector.mempool.spent import OutputRequest, SpentOutput, outputs_of_answers
 from collector.mempool.sync import KEEP_DEPARTED_US, MempoolContents, TxLeft
 from collector.regtest.transaction import FINAL, TxInput, TxOutput
 from collector.regtest.transaction import RegtestTransaction as Made
 
 GONE = RpcError("getmempoolentry", -5, "Transaction not in mempool")
 SCRIPT = b"\x51"
+P2PKH = b"\x76\xa9\x14" + bytes(20) + b"\x88\xac"
 COIN = bytes(31) + b"\x07"
 
 
@@ -56,6 +58,11 @@ def mempool_entry(transaction: Transaction, fee: str, depends: list[bytes]) -> d
         "descendantsize": transaction.vsize_vb,
         "depends": [txid[::-1].hex() for txid in depends],
     }
+
+
+def output_answer(value: str, type_: str = "pubkeyhash") -> dict[str, Any]:
+    """Return an answer to gettxout."""
+    return {"value": Decimal(value), "scriptPubKey": {"type": type_}}
 
 
 def setup() -> tuple[PendingEntries, MempoolContents]:
@@ -171,10 +178,46 @@ def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
     pending.note_left(TxLeft(child.txid, "removed", None))
     done, requests = pending.resolve_gone()
     assert (done, requests) == ([], [OutputRequest(child.txid, COIN, 1)])
-    (finished,) = pending.take_output_values(
-        requests, output_values(requests, [{"value": Decimal("0.00000350")}])
-    )
+    (finished,) = pending.take_outputs(requests, outputs_of_answers(requests, [output_answer("0.00000350")]))
     assert (finished.row["fee_sat"], finished.row["fee_source"]) == (150, "inputs")
+
+
+def test_a_row_says_what_its_transaction_spends() -> None:
+    """The types of spent outputs come from parents in the mempool, and from the node in the same request."""
+    pending, contents = setup()
+    (parent,) = decode_transactions([Made((TxInput(COIN, 0, b"", (), FINAL),), (TxOutput(9, P2PKH),)).raw])
+    assert isinstance(parent, Transaction)
+    contents.enter(parent.txid, parent)
+    known, unknown = body((parent.txid, 0), (COIN, 1)), body((parent.txid, 0), (COIN, 2))
+    for each in (known, unknown):
+        entered(pending, contents, each)
+    requests = pending.next_requests(9, most_outputs=9)
+    assert [request.outputs for request in requests] == [
+        (OutputRequest(known.txid, COIN, 1),),
+        (OutputRequest(unknown.txid, COIN, 2),),
+    ]
+    found = outputs_of_answers(requests[0].outputs, [output_answer("0.00000001", "witness_v0_keyhash")])
+    rows = pending.take_answers(
+        [
+            EntryAnswer(known.txid, mempool_entry(known, "0.00000500", []), None, found),
+            EntryAnswer(unknown.txid, mempool_entry(unknown, "0.00000500", []), None),
+        ],
+        0,
+    )
+    assert [each.spent_types for each in rows] == [
+        bytes(map(OUTPUT_TYPES.index, ("pubkeyhash", "witness_v0_keyhash"))),
+        None,
+    ]
+
+
+def test_no_more_outputs_are_asked_for_than_allowed() -> None:
+    """A transaction with more inputs than are left is not asked about, nor any in a burst."""
+    pending, contents = setup()
+    made = [body(*((COIN, 10 * number + index) for index in range(3))) for number in range(4)]
+    for each in made:
+        entered(pending, contents, each)
+    assert [len(request.outputs) for request in pending.next_requests(3, most_outputs=7)] == [3, 3, 0]
+    assert [len(request.outputs) for request in pending.next_requests(3)] == [0]
 
 
 def test_the_block_that_spent_an_output_tells_its_value() -> None:
@@ -186,8 +229,8 @@ def test_the_block_that_spent_an_output_tells_its_value() -> None:
     pending.take_answers([EntryAnswer(transaction.txid, GONE, None)], 0)
     pending.note_left(TxLeft(transaction.txid, "removed", None))
     _, requests = pending.resolve_gone()
-    said = output_values(requests, [{"value": Decimal("0.00001000")}, None])
-    assert pending.take_output_values(requests, said) == []
+    said = outputs_of_answers(requests, [output_answer("0.00001000"), None])
+    assert pending.take_outputs(requests, said) == []
     assert pending.find_spent_values(lambda _txid, _output: None) == []
     (done,) = pending.find_spent_values(lambda txid, output: {(COIN, 1): 400}.get((txid, output)))
     assert (done.row["fee_sat"], done.row["fee_source"]) == (500, "inputs")
@@ -203,7 +246,7 @@ def test_a_value_that_nobody_tells_leaves_the_fee_unknown() -> None:
     pending.take_answers([EntryAnswer(transaction.txid, GONE, None)], 50)
     pending.note_left(TxLeft(transaction.txid, "removed", None))
     _, requests = pending.resolve_gone()
-    assert pending.take_output_values(requests, output_values(requests, [None])) == []
+    assert pending.take_outputs(requests, outputs_of_answers(requests, [None])) == []
     assert pending.give_up(50 + GIVE_UP_US) == []
     (done,) = pending.give_up(51 + GIVE_UP_US)
     assert "fee_sat" not in done.row
@@ -287,10 +330,10 @@ def test_what_left_is_remembered_for_its_children() -> None:
     contents.enter(transaction.txid, transaction)
     contents.leave(transaction.txid, 100)
     contents.forget(100 + KEEP_DEPARTED_US)
-    assert contents.value_sat(transaction.txid, 0) == 42
-    assert contents.value_sat(transaction.txid, 1) is None
+    assert contents.output(transaction.txid, 0) == SpentOutput(42, UNKNOWN_TYPE)
+    assert contents.output(transaction.txid, 1) is None
     contents.forget(101 + KEEP_DEPARTED_US)
-    assert contents.value_sat(transaction.txid, 0) is None
+    assert contents.output(transaction.txid, 0) is None
 
 
 def test_what_left_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,5 +345,6 @@ def test_what_left_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch)
         contents.enter(transaction.txid, transaction)
         contents.learn_fee(transaction.txid, 7, 100)
         contents.leave(transaction.txid, 0)
-    assert [contents.value_sat(each.txid, 0) for each in made] == [None, None, 2, 3, 4]
+    known = [SpentOutput(value_sat, UNKNOWN_TYPE) for value_sat in (2, 3, 4)]
+    assert [contents.output(each.txid, 0) for each in made] == [None, None, *known]
     assert (len(contents), contents.histogram()) == (0, [])

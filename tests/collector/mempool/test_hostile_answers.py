@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from collector.codec.scripts import UNKNOWN_TYPE
 from collector.dataset.parquet_files import to_batch
-from collector.dataset.schema import MEMPOOL_TXS
+from collector.dataset.schema import MEMPOOL_TXS, OUTPUT_TYPES
 from collector.errors import NodeError
-from collector.mempool.entries import OutputRequest, PendingEntries, PendingEntry, output_values
+from collector.mempool.entries import PendingEntries, PendingEntry
 from collector.mempool.fee_lookup import ask_mempool_entries, ask_outputs
 from collector.mempool.snapshot import ask_snapshot
+from collector.mempool.spent import OutputRequest, outputs_of_answers
 from collector.mempool.sync import MempoolContents, MempoolSync
 from collector.node.rpc import RpcClient
 from tests.collector.hostile import HOSTILE, changed
@@ -51,10 +53,11 @@ def take_entry(client: RpcClient) -> None:
 
 
 def take_output(client: RpcClient) -> None:
-    """Ask gettxout for an output, and read its value."""
+    """Ask gettxout for an output, and read its value and type."""
     requests = [OutputRequest(TXID, TXID, 0)]
-    for value_sat in output_values(requests, ask_outputs(client, requests)).values():
-        assert 0 <= value_sat < 1 << 63
+    for output in outputs_of_answers(requests, ask_outputs(client, requests)).values():
+        assert 0 <= output.value_sat < 1 << 63
+        assert output.type_number in {*range(len(OUTPUT_TYPES)), UNKNOWN_TYPE}
 
 
 SOUND: dict[str, tuple[Callable[[RpcClient], None], Any]] = {
@@ -62,7 +65,7 @@ SOUND: dict[str, tuple[Callable[[RpcClient], None], Any]] = {
     "getrawmempool": (take_snapshot, SNAPSHOT),
     "getmempoolentry": (take_entry, MEMPOOL_ENTRY),
     "getrawtransaction": (take_entry, "00"),
-    "gettxout": (take_output, {"value": 0.5}),
+    "gettxout": (take_output, {"value": 0.5, "scriptPubKey": {"type": "pubkeyhash"}}),
 }
 
 
