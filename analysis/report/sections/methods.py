@@ -33,6 +33,13 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
             "all its ancestors, whichever is lower. Its package feerate is the highest score among it "
             "and its waiting descendants. So a parent profits from a child that pays for both."
         ),
+        "What a pool runs": (
+            "What the blocks of a pool show: kinds of transactions that it mines and passes over, signals, "
+            "header times, and candidates for payments elsewhere. None of it proves an intention, a "
+            "program or a contract. A transaction may never have reached the pool. A miner may have chosen "
+            "the template in the pool's place. A signal is a statement. A low feerate may be the pool's "
+            "own payment or a promise kept for free. What was never offered to our nodes shows nothing."
+        ),
         "Active chain": (
             "The branch with the most work in the dataset. Blocks on other branches are stale: they "
             "are kept, but not counted in shares."
