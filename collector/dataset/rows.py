@@ -409,6 +409,15 @@ class ExternalStaleBlockRow(TypedDict):
     nonce: int
 
 
+class ExternalAcceleratedRow(TypedDict):
+    """A row of the raw table `external_accelerated`: the Python type of each column."""
+
+    source: str
+    txid: bytes
+    seller: str
+    imported_at: int
+
+
 ROW_TYPES: dict[str, type] = {
     "nodes": NodeRow,
     "blocks": BlockRow,
@@ -433,5 +442,6 @@ ROW_TYPES: dict[str, type] = {
     "external_pool_hashrate": ExternalPoolHashrateRow,
     "external_headers": ExternalHeaderRow,
     "external_stale_blocks": ExternalStaleBlockRow,
+    "external_accelerated": ExternalAcceleratedRow,
 }
 # [[[end]]]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from collector.dataset.schema import (
+    EXTERNAL_ACCELERATED,
     EXTERNAL_ARRIVALS,
     EXTERNAL_BLOCK_SIZES,
     EXTERNAL_BLOCKS,
@@ -145,6 +146,13 @@ KINDS: Final[dict[str, Kind]] = {
     # Both are read from the bytes of headers (header_files.py), not column by column.
     "headers": Kind(EXTERNAL_HEADERS, {}),
     "stale-blocks": Kind(EXTERNAL_STALE_BLOCKS, {}),
+    "accelerated": Kind(
+        EXTERNAL_ACCELERATED,
+        {
+            "txid": Field(("txid",), fields.block_hash),
+            "seller": Field(("seller", "pool"), fields.label),
+        },
+    ),
 }
 
 

@@ -5,5 +5,8 @@ The help of the command reads them; this module loads nothing, so that the help 
 
 from typing import Final
 
-KIND_NAMES: Final = ("arrivals", "blocks", "labels", "prices", "sizes", "hashrate", "headers", "stale-blocks")
+KIND_NAMES: Final = (
+    *("arrivals", "blocks", "labels", "prices", "sizes", "hashrate", "headers", "stale-blocks"),
+    "accelerated",
+)
 PROVIDER_NAMES: Final = ("blockchair", "bitcoin-data", "bitcoinj", "kit", "mempool-space", "paper")

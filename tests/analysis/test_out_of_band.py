@@ -66,6 +66,16 @@ def test_candidates_are_what_was_sold(built: Built) -> None:
     assert result.recall >= 0.8, f"seed {built.seed}: {result}"
 
 
+def test_an_imported_list_scores_the_candidates(built: Built) -> None:
+    """A list of what was sold gives the same precision and recall as the planted truth, over all pools."""
+    result = score(set().union(*built.found("found").values()), built.world.sold)
+
+    query = "SELECT n_listed, n_candidates, n_both, precision_ratio, recall_ratio FROM out_of_band_score"
+    rows = built.rows(f"{query} WHERE source = 'truth' AND pool = 'all'")
+    counts = (result.n_sold, result.n_found, result.n_both)
+    assert rows == [(*counts, result.precision, result.recall)], f"seed {built.seed}"
+
+
 def test_what_stands_ahead_was_sold(built: Built) -> None:
     """From blocks alone, precision is at least 0.9 too; the recall is that of what was put first."""
     result = score(set().union(*built.found("ahead").values()), built.world.sold)

@@ -23,7 +23,7 @@ from analysis.engine import build
 from tests.analysis.world import label_of, write_world
 from tests.bench.ordering_world import SCENARIOS, Scenario, World, simulate, write_rules
 
-MARTS: Final = ("out_of_band", "ahead_of_feerate")
+MARTS: Final = ("out_of_band", "out_of_band_score", "ahead_of_feerate")
 FOUND: Final[Mapping[str, str]] = {
     "found": "SELECT DISTINCT pool, txid FROM out_of_band_candidates",
     "ahead": "SELECT DISTINCT pool, txid FROM ahead_of_feerate",
@@ -55,8 +55,12 @@ def score(found: Collection[str], sold: Collection[str]) -> Score:
 
 
 def build_world(world: World, folder: Path) -> Path:
-    """Write a world as a dataset below `folder`, build what is scored, and return the database."""
-    dataset = write_world(folder / "dataset", world.tables)
+    """Write a world as a dataset below `folder`, build what is scored, and return the database.
+
+    What was sold is imported as a list, `truth`.
+    """
+    sold = [{"source": "truth", "txid": txid, "seller": "seller"} for txid in sorted(world.sold)]
+    dataset = write_world(folder / "dataset", world.tables | {"external_accelerated": sold})
     rules = write_rules(folder / "pools")
     marts = (*MARTS, "template_audit", "pool_policy")
     return build(dataset, rules, folder / "analysis.duckdb", marts=marts).database

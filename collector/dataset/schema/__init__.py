@@ -15,6 +15,7 @@ from collector.dataset.chains import CHAINS
 from collector.dataset.marker import DATASET_FORMAT, DATASET_MARKER, DATASET_VERSION
 from collector.dataset.schema.chain import BLOCK_ARRIVALS, BLOCKS, CHAIN_TIPS, TRANSACTIONS
 from collector.dataset.schema.external import (
+    EXTERNAL_ACCELERATED,
     EXTERNAL_ARRIVALS,
     EXTERNAL_BLOCK_SIZES,
     EXTERNAL_BLOCKS,
@@ -87,6 +88,7 @@ TABLES: Final[dict[str, Table]] = {
         EXTERNAL_POOL_HASHRATE,
         EXTERNAL_HEADERS,
         EXTERNAL_STALE_BLOCKS,
+        EXTERNAL_ACCELERATED,
     )
 }
 
@@ -105,6 +107,7 @@ __all__ = [
     "DATASET_VERSION",
     "END_REASONS",
     "EVENTS",
+    "EXTERNAL_ACCELERATED",
     "EXTERNAL_ARRIVALS",
     "EXTERNAL_BLOCKS",
     "EXTERNAL_BLOCK_SIZES",

@@ -4,7 +4,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from collector.dataset.schema.model import AT, BIG, BLOCK_HASH, COUNT, HASH, HEADER_TIME, TEXT, Table, col
+from collector.dataset.schema.model import (
+    AT,
+    BIG,
+    BLOCK_HASH,
+    COUNT,
+    HASH,
+    HEADER_TIME,
+    TEXT,
+    TXID,
+    Table,
+    col,
+)
 
 # What an imported file can hold, and the table that its rows go to.
 IMPORT_TABLES: Final = {
@@ -16,6 +27,7 @@ IMPORT_TABLES: Final = {
     "hashrate": "external_pool_hashrate",
     "headers": "external_headers",
     "stale-blocks": "external_stale_blocks",
+    "accelerated": "external_accelerated",
 }
 IMPORT_KINDS: Final = tuple(IMPORT_TABLES)
 
@@ -174,4 +186,18 @@ EXTERNAL_STALE_BLOCKS = Table(
     grain=("source", "block_hash"),
     sort=("height", "source", "block_hash"),
     columns=(SOURCE, BLOCK_HASH, HEIGHT, *HEADER_COLUMNS),
+)
+
+EXTERNAL_ACCELERATED = Table(
+    name="external_accelerated",
+    doc="Transactions for whose place somebody was paid outside the transaction fee, according to others.",
+    grain=("source", "txid", "seller"),
+    sort=("source", "txid", "seller"),
+    day_column="imported_at",
+    columns=(
+        SOURCE,
+        TXID,
+        col("seller", TEXT, "The pool or service that was paid, as the source writes it."),
+        col("imported_at", AT, "When the file was imported, by our clock."),
+    ),
 )

@@ -20,6 +20,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import (
     BLOCK_ARRIVALS,
     BLOCKS,
+    EXTERNAL_ACCELERATED,
     EXTERNAL_ARRIVALS,
     EXTERNAL_BLOCKS,
     EXTERNAL_POOL_LABELS,
@@ -72,6 +73,20 @@ def test_arrivals_are_stored_with_their_origin_and_apart_from_ours(dataset: Data
     (about,) = dataset.read(EXTERNAL_SOURCES).to_pylist()
     assert (about["licence"], about["url"], about["file_name"]) == ("CC0", ORIGIN.url, "file.csv")
     assert len(dataset.read(BLOCK_ARRIVALS)) == len(dataset.read(BLOCKS)) == 0
+
+
+@pytest.mark.parametrize("named", ["seller", "pool"])
+def test_known_accelerated_transactions_are_stored(dataset: Dataset, tmp_path: Path, named: str) -> None:
+    """A transaction may have several sellers; a txid that is none is refused with its line."""
+    lines = [f"{HASHES[0]},Alpha", f"{HASHES[0]},Accelerator", f"{HASHES[1]},Alpha"]
+    path = written(tmp_path, "\n".join([f"txid,{named}", *lines]))
+
+    assert import_file(dataset, "accelerated", path, ORIGIN) == ("external_accelerated", 3, 3)
+
+    rows = dataset.read(EXTERNAL_ACCELERATED).to_pylist()
+    assert [f"{hash_hex(row['txid'])},{row['seller']}" for row in rows] == [lines[1], lines[0], lines[2]]
+    with pytest.raises(DecodeError, match=r"file.csv:2: txid: '1234' is not a hash"):
+        read_rows("accelerated", written(tmp_path, f"txid,{named}\n1234,Alpha\n"))
 
 
 def test_a_second_import_adds_only_what_is_new(dataset: Dataset, tmp_path: Path) -> None:
