@@ -6,6 +6,8 @@ FUNCTIONS holds all of them. Each module lists its own functions in a tuple of t
 from typing import Final
 
 from analysis.stats import (
+    algorithm_posterior,
+    block_algorithms,
     block_order,
     chunk_feerates,
     concentration,
@@ -31,4 +33,6 @@ FUNCTIONS: Final = (
     *chunk_feerates.FUNCTIONS,
     *survival.FUNCTIONS,
     *block_order.FUNCTIONS,
+    *block_algorithms.FUNCTIONS,
+    *algorithm_posterior.FUNCTIONS,
 )
