@@ -67,6 +67,16 @@ class InRanges(BaseModel):
     reads: Mapping[str, NonEmpty]
 
 
+class FilledLate(BaseModel):
+    """Names columns that a mart takes unchanged from one relation by a key that both have; see late.py."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    relation: NonEmpty
+    key: NonEmpty
+    columns: tuple[NonEmpty, ...]
+
+
 class Head(BaseModel):
     """Holds the keys that the head of one SQL file has."""
 
@@ -77,6 +87,7 @@ class Head(BaseModel):
     cost: NonEmpty | None = None
     is_view: bool = False
     ranges: InRanges | None = None
+    late: FilledLate | None = None
     grain: tuple[NonEmpty, ...] = ()
     severity: Severity | None = None
     needs: Mapping[str, NonEmpty] = Field(default_factory=dict)
@@ -104,6 +115,7 @@ class Model:
     cost: str | None
     is_view: bool
     ranges: InRanges | None
+    late: FilledLate | None
     grain: tuple[str, ...]
     severity: Severity | None
     needs: Mapping[str, str]
@@ -118,6 +130,14 @@ class Model:
         Raises CatalogError where the query is not exactly one SELECT.
         """
         return query_facts(self._where, self.sql).reads | {need.partition(".")[0] for need in self.needs}
+
+    @property
+    def column_references(self) -> Mapping[str, frozenset[str]]:
+        """Map relations to names of columns; the query reads no other column of that relation.
+
+        What it reads of a relation that is not in the mapping is not known.
+        """
+        return query_facts(self._where, self.sql).columns
 
     @property
     def ordered_sql(self) -> str:
@@ -235,6 +255,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         cost=head.cost,
         is_view=layer == "staging" or head.is_view,
         ranges=head.ranges,
+        late=head.late,
         grain=head.grain,
         severity=head.severity,
         needs=head.needs,
@@ -275,6 +296,10 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
     unknown = [name for name in head.grain if name not in head.columns]
     if unknown:
         raise CatalogError(f"{where}: grain names {', '.join(unknown)}, which is not among the columns")
+    late = () if head.late is None else (head.late.key, *head.late.columns)
+    unknown = [name for name in late if name not in head.columns]
+    if unknown:
+        raise CatalogError(f"{where}: late names {', '.join(unknown)}, which is not among the columns")
 
 
 def _ordered(models: Iterable[Model]) -> list[Model]:

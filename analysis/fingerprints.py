@@ -1,9 +1,9 @@
 """Say what each mart is made of, as named hashes: a mart whose hashes are equal is not made again.
 
 The hashes cover the query, its parameters, the macros and functions that it uses, the versions of what
-computes, and the content of each relation that it reads. The content of a stored mart is its file. So a mart
-that is made again and has the same rows causes no further work. The content of a view is all that the view is
-made of.
+computes, and the content of each relation that it reads. The content of a stored mart is that of the columns
+that are read, or its file where that is not known. So a mart that is made again causes no further work where
+it has the same values. The content of a view is all that the view is made of.
 """
 
 import hashlib
@@ -17,7 +17,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from analysis.catalog import Catalog, Model
+from analysis.catalog import Catalog, FilledLate, Model
+from analysis.late import filling
 from analysis.manifest import LIBRARIES
 from analysis.parts import digest
 from analysis.stats import FUNCTIONS
@@ -26,17 +27,20 @@ READS: Final = "reads "
 UNKNOWN: Final = ""  # the content of a mart that has not been made yet
 MACRO: Final = re.compile(r"^create macro (\w+)\(", re.MULTILINE)
 WORD: Final = re.compile(r"\w+")
+EVERY: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
 @dataclass
 class Fingerprints:
     """Computes for each model of a catalog a hash of every input that can change its rows.
 
-    `contents` maps each raw table and each model that was already made to a hash of its content.
+    `contents` maps each raw table and each model that was already made to a hash of its content. `columns`
+    maps stored marts to hashes of each of their columns.
     """
 
     catalog: Catalog
     contents: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of_model(self, model: Model) -> dict[str, str]:
         """Map each input of a model (its head, its query, a relation that it reads, …) to a hash.
@@ -46,10 +50,36 @@ class Fingerprints:
         query = model.sql if model.is_view else model.ordered_sql
         types = {column.name: column.type for column in model.columns}
         parameters = {name: parameter.value for name, parameter in model.parameters.items()}
-        return {"its head": digest([types, parameters])} | self.of_query(query, model.references)
+        return {"its head": digest([types, parameters])} | self.of_query(
+            query, model.references, {name: self.columns_read(model, name) for name in model.references}
+        )
 
-    def of_query(self, query: str, reads: Iterable[str]) -> dict[str, str]:
-        """Map each input of a query to a hash: its text, macros, functions, versions, relations read."""
+    def columns_read(self, model: Model, relation: str) -> tuple[str, ...]:
+        """Return the columns of a relation on which the rows of a model depend, in order.
+
+        A column that the model fills in late is not among them. For what is no model, none is returned.
+        """
+        found = self.catalog.by_name.get(relation)
+        if found is None:
+            return ()
+        late = model.late.columns if model.late is not None and model.late.relation == relation else ()
+        known = model.column_references.get(relation)
+        in_macros = WORD.findall(" ".join(self._macros_in(model.sql).values()))
+        named = found.column_names if known is None else {*known, *in_macros}
+        return tuple(name for name in found.column_names if name in named and name not in late)
+
+    def of_late(self, late: FilledLate, early: str) -> dict[str, str]:
+        """Map each input of the step that fills in late columns to a hash; `early` is the content before."""
+        columns = {late.relation: (late.key, *late.columns)}
+        return self.of_query(filling(late, ""), [late.relation], columns) | {"its early parts": early}
+
+    def of_query(
+        self, query: str, reads: Iterable[str], columns: Mapping[str, tuple[str, ...]] = EVERY
+    ) -> dict[str, str]:
+        """Map each input of a query to a hash: its text, macros, functions, versions, relations read.
+
+        `columns` has the columns that it reads of a relation; without them it counts as reading all.
+        """
         macros = self._macros_in(query)
         words = set(WORD.findall(" ".join([query, *macros.values()])))
         uses_functions = any(function.name in words for function in FUNCTIONS)
@@ -58,8 +88,15 @@ class Fingerprints:
             "a macro": digest(macros),
             "a function": package_hash("analysis.stats") if uses_functions else "",
             "a version": versions_hash(),
-            **{f"{READS}{name}": self.contents[name] for name in sorted(reads)},
+            **{f"{READS}{name}": self._read(name, columns.get(name, ())) for name in sorted(reads)},
         }
+
+    def _read(self, relation: str, columns: tuple[str, ...]) -> str:
+        """Return the content of some columns of a relation, or of all where less is not known."""
+        known = self.columns.get(relation)
+        if not known or not columns:
+            return self.contents[relation]
+        return digest([known[name] for name in columns])
 
     def _macros_in(self, query: str) -> dict[str, str]:
         """Map the name of each SQL macro that a query uses, directly or by another macro, to its text."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import duckdb
@@ -12,6 +12,7 @@ from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet
 from analysis.catalog import READ_FOR_INPUTS, Catalog, Model
 from analysis.fingerprints import READS, UNKNOWN, Fingerprints, is_known, package_hash, table_content
+from analysis.late import EARLY, early_name, filling, stand_ins
 from analysis.manifest import build_facts
 from analysis.parts import Inputs, MadeInRanges, Part, PartsFolder, Types, digest
 from analysis.ranges import Ranges
@@ -109,7 +110,7 @@ def set_parameters(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
 class IncrementalMarts:
     """Walks through the marts in the order of a build: `plan` only looks, `make` makes what changed.
 
-    Without `is_cut` every mart is made as a whole, also where its head has ranges.
+    Without `is_cut` every mart is made as a whole, also where its head has ranges or late columns.
     """
 
     catalog: Catalog
@@ -139,13 +140,22 @@ class IncrementalMarts:
         """Return what `make` would do with each stored mart, without doing it."""
         found = self.fingerprints()
         planned = [self._planned(CANDIDATES, self._candidate_inputs(found), found)]
-        for model in self.catalog.layer("marts"):
+        for model in self._marts():
             inputs = found.of_model(model)
             if model.is_view:
                 found.contents[model.name] = digest(inputs) if is_known(inputs) else UNKNOWN
+                continue
+            is_ranged = model.ranges is not None
+            if model.late is None:
+                planned.append(self._planned(model.name, inputs, found, in_ranges=is_ranged))
+                continue
+            early = self._planned(early_name(model.name), inputs, found, in_ranges=is_ranged)
+            if early.action == "keep":
+                inputs = found.of_late(model.late, found.contents[early.name])
+                planned.append(self._planned(model.name, inputs, found))
             else:
-                is_cut = model.ranges is not None and self.is_cut
-                planned.append(self._planned(model.name, inputs, found, in_ranges=is_cut))
+                found.contents[model.name] = UNKNOWN
+                planned.append(replace(early, name=model.name))
         return planned
 
     def make(
@@ -165,26 +175,35 @@ class IncrementalMarts:
             candidates = match_candidates(self.rules, connection.sql(ATTRIBUTED).to_arrow_table())
             connection.register("found_candidates", candidates)
         recipe = _Recipe(CANDIDATES, inputs, "FROM found_candidates", {})
+        steps.reach(CANDIDATES)
         parts = [self._part(connection, recipe, steps)]
         self._create(connection, parts, {}, inside_bytes)
-        found.contents[CANDIDATES] = _content(parts)
-        for model in self.catalog.layer("marts"):
-            inputs = found.of_model(model)
+        _note(found, CANDIDATES, parts)
+        for model in self._marts():
             if model.is_view:
                 create_model(connection, model)
-                found.contents[model.name] = digest(inputs)
+                found.contents[model.name] = digest(found.of_model(model))
                 continue
             set_parameters(connection, model)
+            steps.reach(model.name)
             types = {column.name: column.type for column in model.columns}
-            recipe = _Recipe(model.name, inputs, model.ordered_sql, types)
-            if model.ranges is not None and self.is_cut:
-                walk = self._walker.walk(connection, model, model.ranges, found)
-                parts = self._ranges(connection, recipe, walk, steps)
+            recipe = _Recipe(model.name, found.of_model(model), model.ordered_sql, types)
+            if model.late is None:
+                parts = self._parts(connection, model, recipe, found, steps)
             else:
-                parts = [self._part(connection, recipe, steps)]
+                recipe = recipe._replace(name=early_name(model.name))
+                parts = self._parts(connection, model, recipe, found, steps)
+                inputs = found.of_late(model.late, _content(parts))
+                query = filling(model.late, self.parts.rows_sql(parts, types))
+                parts = [self._part(connection, _Recipe(model.name, inputs, query, types), steps)]
             self._create(connection, parts, types, inside_bytes)
-            found.contents[model.name] = _content(parts)
+            _note(found, model.name, parts)
         return found
+
+    def _marts(self) -> Iterator[Model]:
+        """Yield the marts in order; without `is_cut`, as if no head had ranges or late columns."""
+        for model in self.catalog.layer("marts"):
+            yield model if self.is_cut else replace(model, ranges=None, late=None)
 
     def _candidate_inputs(self, found: Fingerprints) -> dict[str, str]:
         """Return the inputs of the pools that the rules match per block."""
@@ -203,21 +222,43 @@ class IncrementalMarts:
             action, reason = "keep", "nothing changed"
         else:
             action, reason = ("make" if latest is None else _action(inputs, latest)), _reason(inputs, latest)
-        found.contents[name] = UNKNOWN if parts is None else _content(parts)
+        if parts is None:
+            found.contents[name] = UNKNOWN
+        else:
+            _note(found, name, parts)
         return PlannedMart(
             name=name, action=action, reason=reason, last_s=None if latest is None else latest.wall_s
         )
 
+    def _parts(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        model: Model,
+        recipe: "_Recipe",
+        found: Fingerprints,
+        steps: "_Steps",
+    ) -> list[Part]:
+        """Return the parts of a mart whose late columns are null; make those that are missing."""
+        if model.ranges is not None:
+            walk = self._walker.walk(connection, model, model.ranges, found)
+            return self._ranges(connection, recipe, walk, steps)
+        with stand_ins(connection, self.catalog, model, {}):
+            return [self._part(connection, recipe, steps)]
+
     def _part(self, connection: duckdb.DuckDBPyConnection, recipe: "_Recipe", steps: "_Steps") -> Part:
         """Return the part of a mart; make it if it is missing."""
-        steps.reach(recipe.name)
         part = self.parts.find(recipe.name, recipe.inputs)
         if part is None:
-            steps.tell(recipe.name)
+            self._begin(recipe, steps)
             part = self.parts.make(connection, *recipe)
-            self.made.append(recipe.name)
         self.used.append(part)
         return part
+
+    def _begin(self, recipe: "_Recipe", steps: "_Steps") -> None:
+        """Tell that a mart is made now, once."""
+        if recipe.mart not in self.made:
+            steps.tell(recipe.mart)
+            self.made.append(recipe.mart)
 
     def _found(self, name: str, inputs: Inputs, *, in_ranges: bool) -> list[Part] | None:
         """Return the parts of a mart that was made of these inputs; None if any is missing."""
@@ -234,11 +275,10 @@ class IncrementalMarts:
         steps: "_Steps",
     ) -> list[Part]:
         """Return the parts of a mart that is made in ranges; `walk` has their inputs. Make what changed."""
-        steps.reach(recipe.name)
         parts = self.parts.find_ranges(recipe.name, recipe.inputs)
         if parts is None:
             begun_s = time.monotonic()
-            steps.tell(recipe.name)
+            self._begin(recipe, steps)
             parts = [
                 self.parts.find(recipe.name, inputs)
                 or self.parts.make(connection, *recipe._replace(inputs=inputs), is_range=True)
@@ -247,7 +287,6 @@ class IncrementalMarts:
             # Without any range the mart is made as a whole, and has no row.
             parts = parts or [self.parts.make(connection, *recipe)]
             self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s)
-            self.made.append(recipe.name)
         self.used += parts
         return parts
 
@@ -265,6 +304,11 @@ class _Recipe(NamedTuple):
     inputs: Inputs
     query: str
     types: Types
+
+    @property
+    def mart(self) -> str:
+        """Return the name of the mart, also for early parts."""
+        return self.name.removesuffix(EARLY)
 
 
 class _Steps:
@@ -291,6 +335,15 @@ class _Steps:
 def _content(parts: list[Part]) -> str:
     """Return the content of a mart: that of its file, or all those of its ranges."""
     return parts[0].content if len(parts) == 1 else digest([part.content for part in parts])
+
+
+def _note(found: Fingerprints, name: str, parts: list[Part]) -> None:
+    """Note the content of a mart as a whole and by columns."""
+    found.contents[name] = _content(parts)
+    if all(part.columns for part in parts):
+        found.columns[name] = {
+            column: digest([part.columns[column] for part in parts]) for column in parts[0].columns
+        }
 
 
 def _changed(inputs: Inputs, latest: Part | MadeInRanges) -> tuple[list[str], list[str]]:

@@ -36,7 +36,8 @@ from collector.dataset.files import (
 SUFFIX: Final = ".marts"
 STATE: Final = "parts.json"
 SAVE_S: Final = 1.0  # parts.json of many ranges is large, so it is written at most so often between them
-FORMAT: Final = "pool-analysis parts 1"
+FORMAT: Final = "pool-analysis parts 2"
+HASHED_ROWS: Final = 1_000_000  # the columns of a part of more rows are not hashed, as that takes long
 # Parquet has no integers of 128 bits: DuckDB would write doubles, which lose digits.
 WIDE_TYPE: Final = "HUGEINT"
 STORED_TYPE: Final = "DECIMAL(38, 0)"
@@ -50,12 +51,14 @@ Types = Mapping[str, str]
 class Part:
     """Describes one file: what it was made of, the SHA-256 of its bytes, its size, and the time it took.
 
+    `columns` has a hash of the values of each column in their order; it is empty for a part of many rows.
     `is_synced` tells that its bytes were forced to disk: then a power cut cannot have taken them.
     """
 
     file: str
     inputs: Inputs
     content: str
+    columns: Mapping[str, str]
     n_bytes: int
     n_rows: int
     wall_s: float
@@ -156,12 +159,14 @@ class PartsFolder:
             answer = connection.execute(
                 f"COPY ({rows}) TO {_literal(str(temporary))} (FORMAT parquet)"
             ).fetchone()
+            n_rows = answer[0] if answer else 0
             part = Part(
                 file=file,
                 inputs=dict(inputs),
                 content=_content(temporary),
+                columns=_column_hashes(connection, temporary) if n_rows <= HASHED_ROWS else {},
                 n_bytes=temporary.stat().st_size,
-                n_rows=answer[0] if answer else 0,
+                n_rows=n_rows,
                 wall_s=time.monotonic() - begun_s,
             )
             temporary.replace(path)
@@ -324,6 +329,16 @@ def _as_record(made: Part | MadeInRanges) -> dict[str, Any]:
 def _content(path: Path) -> str:
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def _column_hashes(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
+    """Map each column of a part to the sum of the hashes of its values, each with the number of its row."""
+    rows = f"read_parquet({_literal(glob.escape(str(path)))}, hive_partitioning = false)"
+    names = [name for name, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
+    sums = ", ".join(f'sum(hash({name}, "its row"))' for name in names)
+    query = f'SELECT {sums} FROM (SELECT *, row_number() OVER () AS "its row" FROM {rows})'  # noqa: S608 - our own file
+    (found,) = connection.execute(query).fetchall()
+    return {name: str(total) for name, total in zip(names, found, strict=True)}
 
 
 def _literal(text: str) -> str:

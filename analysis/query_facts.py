@@ -8,22 +8,29 @@ files can be removed at any time. Where none can be written, each process parses
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from analysis.errors import CatalogError
 
 DIALECT: Final = "duckdb"
-FORMAT: Final = "pool-analysis query facts 1"
+FORMAT: Final = "pool-analysis query facts 3"
 
 
 class QueryFacts(NamedTuple):
-    """Holds the names of the relations that a query reads, and whether it ends in an order of its own."""
+    """Holds the names of the relations that a query reads, and whether it ends in an order of its own.
+
+    `columns` has, for each relation, names of columns: the query reads no other of that relation. A relation
+    of which it takes columns without naming them, as by `select *`, is not in `columns`.
+    """
 
     reads: frozenset[str]
+    columns: Mapping[str, frozenset[str]]
     is_ordered: bool
 
 
@@ -54,13 +61,62 @@ def _parsed(where: str, sql: str) -> QueryFacts:
         raise CatalogError(f"{where} cannot be parsed as SQL: {str(error).splitlines()[0]}") from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise CatalogError(f"{where} must hold exactly one SELECT")
-    reads = frozenset(
-        source.name
-        for scope in traverse_scope(statements[0])
-        for source in scope.sources.values()
-        if isinstance(source, exp.Table) and source.name
+    scopes = list(traverse_scope(statements[0]))
+    # By alias, the relation that it stands for.
+    sources = [
+        {
+            alias: table.name
+            for alias, table in scope.sources.items()
+            if isinstance(table, exp.Table) and table.name
+        }
+        for scope in scopes
+    ]
+    bare, qualified = _column_names(statements[0])
+    # What stands before a dot is a source, or a column of type STRUCT.
+    any_source = bare | qualified.keys()
+    columns: dict[str, set[str]] = {}
+    for alias, name in ((alias, name) for found in sources for alias, name in found.items()):
+        columns.setdefault(name, set(any_source)).update(qualified.get(alias, ()))
+    # A bare alias is a whole row, as in arg_min(alias, x).
+    whole = {
+        name
+        for scope, found in zip(scopes, sources, strict=True)
+        for alias, name in found.items()
+        if alias in bare or _has_star(scope.expression, alias)
+    }
+    return QueryFacts(
+        frozenset(columns),
+        {name: frozenset(found) for name, found in columns.items() if name not in whole},
+        is_ordered=bool(statements[0].args.get("order")),
     )
-    return QueryFacts(reads, is_ordered=bool(statements[0].args.get("order")))
+
+
+def _column_names(query: Any) -> tuple[set[str], dict[str, set[str]]]:
+    """Return the names that stand alone in a query, and the others by the name before their dot."""
+    from sqlglot import exp  # noqa: PLC0415 - loads slowly, and only a new query is parsed
+
+    bare = {name.name for join in query.find_all(exp.Join) for name in join.args.get("using") or []}
+    qualified: dict[str, set[str]] = {}
+    for column in query.find_all(exp.Column):
+        names = [part.name for part in column.parts]
+        if len(names) == 1:
+            bare.add(names[0])
+        for before, after in pairwise(names):
+            qualified.setdefault(before, set()).add(after)
+    return bare, qualified
+
+
+def _has_star(select: Any, alias: str) -> bool:
+    """Tell whether a SELECT can read columns of one of its sources without naming them."""
+    from sqlglot import exp  # noqa: PLC0415 - loads slowly, and only a new query is parsed
+
+    if any(isinstance(found, exp.Star) for found in select.expressions):
+        return True
+    if any(True for _ in select.find_all(exp.Columns, exp.Pivot)):
+        return True
+    if any(join.args.get("method") == "NATURAL" for join in select.args.get("joins") or []):
+        return True
+    return any(column.is_star and column.table == alias for column in select.find_all(exp.Column))
 
 
 def _kept_at(sql: str) -> Path | None:
@@ -82,12 +138,13 @@ def _kept(path: Path) -> QueryFacts | None:
     """Read the facts on a query from a cache file; None where the file is missing or damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        reads, is_ordered = kept["reads"], kept["is_ordered"]
-    except (OSError, ValueError, KeyError, TypeError):
+        reads, columns, is_ordered = kept["reads"], kept["columns"], kept["is_ordered"]
+        if not isinstance(is_ordered, bool) or not isinstance(reads, list):
+            return None
+        found = {name: frozenset(map(str, names)) for name, names in columns.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if not isinstance(is_ordered, bool) or not isinstance(reads, list):
-        return None
-    return QueryFacts(frozenset(map(str, reads)), is_ordered)
+    return QueryFacts(frozenset(map(str, reads)), found, is_ordered)
 
 
 def _keep(path: Path, facts: QueryFacts) -> None:
@@ -95,6 +152,7 @@ def _keep(path: Path, facts: QueryFacts) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"reads": sorted(facts.reads), "is_ordered": facts.is_ordered})
-        temporary.write_text(text, encoding="utf-8")
+        columns = {name: sorted(found) for name, found in facts.columns.items()}
+        kept = {"reads": sorted(facts.reads), "columns": columns, "is_ordered": facts.is_ordered}
+        temporary.write_text(json.dumps(kept), encoding="utf-8")
         temporary.replace(path)

@@ -9,14 +9,14 @@ is in memory at one time are the rows of one range.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import duckdb
 
 from analysis.catalog import Catalog, InRanges, Model
 from analysis.fingerprints import Fingerprints
+from analysis.late import stand_ins
 from analysis.parts import Inputs
 
 RANGE: Final = "its range"
@@ -43,7 +43,7 @@ class Ranges:
     """Walks through the ranges of marts; `contents` keeps what was found out of rows in this build."""
 
     catalog: Catalog
-    contents: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    contents: dict[tuple[str, str, int, tuple[str, ...]], str] = field(default_factory=dict)
 
     def walk(
         self, connection: duckdb.DuckDBPyConnection, model: Model, ranges: InRanges, found: Fingerprints
@@ -54,37 +54,33 @@ class Ranges:
         for first in firsts:
             connection.execute("SET VARIABLE range_from = ?", [first])
             connection.execute("SET VARIABLE range_to = ?", [first + kind.width])
-            with self._narrowed(connection, ranges.reads):
+            with stand_ins(connection, self.catalog, model, ranges.reads):
                 contents = {
-                    relation: self._content(connection, relation, condition, first)
+                    relation: self._content(
+                        connection, relation, condition, first, found.columns_read(model, relation)
+                    )
                     for relation, condition in ranges.reads.items()
                 }
-                narrow = replace(found, contents={**found.contents, **contents})
+                narrow = Fingerprints(
+                    self.catalog,
+                    contents={**found.contents, **contents},
+                    columns={name: one for name, one in found.columns.items() if name not in contents},
+                )
                 yield narrow.of_model(model) | {RANGE: str(first)}
 
-    @contextmanager
-    def _narrowed(self, connection: duckdb.DuckDBPyConnection, reads: Mapping[str, str]) -> Iterator[None]:
-        """Put a view with the rows of the range in front of each relation."""
-        ((database,),) = connection.execute("SELECT current_database()").fetchall()
-        try:
-            for relation, condition in reads.items():
-                whole = f'"{database}".main.{relation}'
-                connection.execute(
-                    f"CREATE OR REPLACE TEMP VIEW {relation} AS SELECT * FROM {whole} WHERE {condition}"  # noqa: S608 - from our own files
-                )
-            yield
-        finally:
-            for relation in reads:
-                connection.execute(f"DROP VIEW IF EXISTS temp.{relation}")
-
     def _content(
-        self, connection: duckdb.DuckDBPyConnection, relation: str, condition: str, first: int
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        relation: str,
+        condition: str,
+        first: int,
+        columns: tuple[str, ...],
     ) -> str:
         """Return the content of the rows that a range reads: their number and the sum of their hashes."""
-        key = relation, condition, first
+        key = relation, condition, first, columns
         if key not in self.contents:
-            columns = ", ".join(self.catalog.by_name[relation].column_names)
-            query = f"SELECT count(*), coalesce(sum(hash({columns})), 0) FROM {relation}"  # noqa: S608 - names of ours
+            total = f"sum(hash({', '.join(columns)}))" if columns else "0"
+            query = f"SELECT count(*), coalesce({total}, 0) FROM {relation}"  # noqa: S608 - names of ours
             n_rows, total = connection.execute(query).fetchall()[0]
             self.contents[key] = f"{n_rows} {total}"
         return self.contents[key]

@@ -9,7 +9,8 @@ from analysis.errors import CatalogError
 from analysis.query_facts import QueryFacts, query_facts
 
 SQL = "with a as (select x from b) select x from a join c using (x) order by x"
-FACTS = QueryFacts(frozenset({"b", "c"}), is_ordered=True)
+X = frozenset({"x"})
+FACTS = QueryFacts(frozenset({"b", "c"}), {"b": X, "c": X}, is_ordered=True)
 
 
 @pytest.fixture(autouse=True)
@@ -37,20 +38,70 @@ def test_kept_facts_are_those_of_the_parser(cache_home: Path) -> None:
     """The second call has the facts of the first, from the file: a changed file shows."""
     assert asked_anew() == FACTS
     assert asked_anew() == FACTS
-    kept(cache_home).write_text('{"reads": ["d"], "is_ordered": false}')
-    assert asked_anew() == QueryFacts(frozenset({"d"}), is_ordered=False)
+    kept(cache_home).write_text('{"reads": ["d"], "columns": {"d": ["y"]}, "is_ordered": false}')
+    assert asked_anew() == QueryFacts(frozenset({"d"}), {"d": frozenset({"y"})}, is_ordered=False)
 
 
 def test_a_changed_query_is_parsed_anew() -> None:
     """Another text has facts of its own."""
     assert asked_anew() == FACTS
     assert asked_anew(SQL.replace("join c", "join e").removesuffix(" order by x")) == QueryFacts(
-        frozenset({"b", "e"}), is_ordered=False
+        frozenset({"b", "e"}), {"b": X, "e": X}, is_ordered=False
     )
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"{", b"\xff", b"[]", b"3", b'{"reads": "b"}', b'{"reads": ["b"], "is_ordered": 1}']
+    ("sql", "columns"),
+    [
+        ("select one.i from a as one join b as two on one.i = two.j", {"a": "i", "b": "j"}),
+        ("with c as (select i, j from a) select c.* from c", {"a": "ij"}),
+        ("select count(*) from a", {"a": ""}),
+        ("select s.y.z, i from a as s", {"a": "iy"}),
+        ("select y.z from a", {"a": "y"}),
+        ("select one.i from a as one join b as two using (k)", {"a": "ik", "b": "k"}),
+    ],
+)
+def test_columns_are_those_that_a_query_names(sql: str, columns: dict[str, str]) -> None:
+    """Every column that a query takes is named, and none that it takes of another source alone.
+
+    The names of sources stand among them, as a source can be called like a column of type STRUCT.
+    """
+    sources = {"a", "b", "c", "s", "one", "two"}
+    found = {name: named - sources for name, named in asked_anew(sql).columns.items()}
+    assert found == {name: set(letters) for name, letters in columns.items()}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "from a",
+        "select * exclude (i) from a",
+        "select a.*, b.i from a join b on a.i = b.i",
+        "select b.i from b where exists (select * from a where a.i = b.i)",
+        "select b.i from b union all by name select * from a",
+        "select arg_min(one, i) from a as one",
+        "select max(columns('x.*')) from a",
+        "select list(a.*) from a",
+        "select i from a natural join (select i from b)",
+    ],
+)
+def test_a_relation_can_be_read_whole(sql: str) -> None:
+    """Where a query can read a column that it does not name, nothing is said of the relation's columns."""
+    facts = asked_anew(sql)
+    assert "a" in facts.reads - facts.columns.keys()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b"3",
+        b'{"reads": "b"}',
+        b'{"reads": [], "columns": [1], "is_ordered": true}',
+    ],
 )
 def test_a_damaged_file_is_not_believed(damage: bytes, cache_home: Path) -> None:
     """The query is parsed again, and the file is mended."""

@@ -18,6 +18,7 @@ The chain of each block is found twice by a search for every transaction, and it
 the fit there are two sorts and a walk through each block in Python.
 """
 grain = ["block_hash"]
+late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "heights"
 [ranges.reads]

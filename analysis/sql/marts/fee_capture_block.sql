@@ -14,6 +14,7 @@ seen_fees_sat are the fees of those transactions of the block that were waiting,
 The stays of a UTC day are ranked together, in buckets as in feerate_age_block.
 """
 grain = ["block_hash", "node"]
+late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "days"
 [ranges.reads]

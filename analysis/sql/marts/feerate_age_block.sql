@@ -25,6 +25,7 @@ What a scan reads once is ranked for eight moments of every block by three kinds
 per block. Doing one ranking after the other in pandas takes more than twenty times as long (make bench).
 """
 grain = ["block_hash", "node", "age_s", "feerate_kind"]
+late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "days"
 [ranges.reads]

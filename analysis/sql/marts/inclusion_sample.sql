@@ -12,6 +12,7 @@ cost = """
 Five ranks of every pair within its block are five sorts of the sample, which has at most about max_pairs pairs.
 """
 grain = ["stay_no", "cut_no"]
+late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [parameters]
 max_pairs = {value = 1000000, doc = "pairs that are kept, about"}
 [columns]

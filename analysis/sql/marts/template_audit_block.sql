@@ -17,6 +17,7 @@ more than tail_ratio behind the promised part; else `prioritised`. The rules fol
 matched / (matched + unexplained). Only blocks at which the mempool is known; the coinbase does not count.
 """
 grain = ["block_hash", "node", "from_age_s"]
+late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [parameters]
 audit_edges_s = {value = "0 2 5 15 30 60 120", doc = "where a bin of template age begins, s; the last is open"}
 fresh_s = {value = 30, doc = "s before the block; about how often pools refresh their work"}

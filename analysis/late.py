@@ -1,0 +1,64 @@
+"""Fill in columns of a mart last, so that a changed pool rule makes no mart of transactions again.
+
+The head of such a mart has `late`: `columns` that its query takes unchanged from `relation`, by the `key`
+that both have. The mart is made in two steps. Its early parts have null in these columns, since meanwhile a
+temporary view without values stands in front of the relation; so they do not depend on what it says. The
+second step copies the rows and fills in the columns.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import duckdb
+
+from analysis.catalog import Catalog, FilledLate, Model
+
+EARLY: Final = ".early"
+EVERY_ROW: Final = "true"
+
+
+def early_name(name: str) -> str:
+    """Return the name of the parts of a mart whose late columns are null."""
+    return f"{name}{EARLY}"
+
+
+def filling(late: FilledLate, rows: str) -> str:
+    """Return the query that fills in the late columns of `rows`, a query, and keeps the order of the rows."""
+    values = ", ".join(f"{late.relation}.{name} AS {name}" for name in late.columns)
+    numbered = f'SELECT *, row_number() OVER () AS "its row" FROM ({rows})'  # noqa: S608 - names and queries of ours
+    return (
+        f'SELECT early.* EXCLUDE ("its row") REPLACE ({values}) FROM ({numbered}) AS early'  # noqa: S608 - as above
+        f' INNER JOIN {late.relation} USING ({late.key}) ORDER BY early."its row"'
+    )
+
+
+@contextmanager
+def stand_ins(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, conditions: Mapping[str, str]
+) -> Iterator[None]:
+    """Put a view in front of relations that a mart reads: without its late columns, and with some rows only.
+
+    `conditions` has a condition per relation, which may read the relations before it.
+    """
+    ((database,),) = connection.execute("SELECT current_database()").fetchall()
+    late = {} if model.late is None else {model.late.relation: EVERY_ROW}
+    selected = dict(conditions) | {name: conditions.get(name, every) for name, every in late.items()}
+    try:
+        for relation, condition in selected.items():
+            columns = f"*{_emptied(catalog, model.late, relation)}"
+            rows = f'SELECT {columns} FROM "{database}".main.{relation} WHERE {condition}'  # noqa: S608 - our own files
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {relation} AS {rows}")
+        yield
+    finally:
+        for relation in selected:
+            connection.execute(f"DROP VIEW IF EXISTS temp.{relation}")
+
+
+def _emptied(catalog: Catalog, late: FilledLate | None, relation: str) -> str:
+    """Return the clause that makes the late columns of a relation null."""
+    if late is None or late.relation != relation:
+        return ""
+    types = {column.name: column.type for column in catalog.by_name[relation].columns}
+    nulls = ", ".join(f"CAST(NULL AS {types[name]}) AS {name}" for name in late.columns)
+    return f" REPLACE ({nulls})"

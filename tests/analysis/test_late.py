@@ -1,0 +1,74 @@
+"""Test that a changed pool rule fills in pools anew, and makes nothing of transactions again."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analysis.catalog import load_catalog
+from analysis.engine import build
+from analysis.late import early_name
+from analysis.parts import parts_folder
+from tests.analysis.days import PlantedDays
+from tests.analysis.test_same_build import contents
+from tests.bench.planted_world import Size
+
+LATE = [model for model in load_catalog().layer("marts") if model.late is not None]
+NAMES = [model.name for model in LATE]
+
+
+def changed_rules(pools: Path, folder: Path) -> Path:
+    """Copy pool rules; one of them then matches no block, so its pool's blocks become unknown."""
+    shutil.copytree(pools, folder)
+    rules = folder / "fir.toml"
+    rules.write_text(rules.read_text().replace("/fir/", "/firs/"))
+    return folder
+
+
+def test_a_changed_rule_makes_no_early_part_and_every_row_right(tmp_path: Path) -> None:
+    """The parts without pools stay, and the marts equal those made as a whole, bit for bit, for two seeds."""
+    for seed in (1, 2):
+        folder = tmp_path / str(seed)
+        world = PlantedDays(folder, Size(n_blocks=300, entering=12, taken=9, seed=seed))
+        rules, database = changed_rules(world.pools, folder / "changed"), folder / "a.duckdb"
+        first = contents(build(world.whole, world.pools, database, marts=NAMES).database)
+        early = {
+            path: path.stat().st_mtime_ns
+            for name in NAMES
+            for path in (parts_folder(database) / early_name(name)).iterdir()
+        }
+        assert early
+
+        build(world.whole, rules, database, marts=NAMES)
+
+        found = contents(database)
+        whole = build(world.whole, rules, folder / "whole.duckdb", marts=NAMES, is_cut=False)
+        expected = contents(whole.database)
+        assert [name for name in NAMES if not found[name].equals(expected[name])] == []
+        assert [name for name in NAMES if found[name].equals(first[name])] == []
+        assert {path: path.stat().st_mtime_ns for path in early} == early
+
+
+def test_what_reads_no_pool_is_kept_when_a_rule_changes(tmp_path: Path) -> None:
+    """A mart that reads other columns of a mart whose pools changed is not made again."""
+    world = PlantedDays(tmp_path, Size(n_blocks=150, entering=12, taken=9))
+    database = tmp_path / "a.duckdb"
+    marts = ["block_order", "chain_blocks", "template_audit"]
+    build(world.whole, world.pools, database, marts=marts)
+
+    made = build(world.whole, changed_rules(world.pools, tmp_path / "changed"), database, marts=marts).made
+
+    assert {"block_pool", "template_audit_block", "template_audit", "block_order"} <= set(made)
+    assert not {"chain_blocks", "mempool_residence", "mempool_links"} & set(made)
+    assert len(list((parts_folder(database) / early_name("block_order")).iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_late_column_is_only_passed_on(name: str) -> None:
+    """The query names a late column once, so no condition and no sum can rest on its value."""
+    model = load_catalog().by_name[name]
+    assert model.late is not None
+    for column in model.late.columns:
+        named = re.findall(rf"[\w.]*\b{column}\b", re.sub(r"--.*", "", model.sql))
+        assert named == [f"{model.late.relation}.{column}"]
