@@ -21,7 +21,7 @@ from analysis.serve.live import LiveFeed
 from analysis.serve.metrics import metrics
 from analysis.serve.pages import page_router, refusal_page
 from analysis.serve.questions import NotFoundError
-from analysis.serve.results import Results
+from analysis.serve.results import BusyError, Results
 from analysis.serve.webhooks import Webhook
 
 MIN_GZIP_BYTES: Final = 1000
@@ -135,13 +135,17 @@ class Revalidation:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Answer each error with one plain sentence."""
+    """Answer each error with one plain sentence, which names no path of the server."""
 
     @app.exception_handler(AnalysisError)
     def failed(request: Request, error: AnalysisError) -> Response:
-        missing = isinstance(error, NotFoundError | MomentError)
-        status = HTTPStatus.NOT_FOUND if missing else HTTPStatus.SERVICE_UNAVAILABLE
-        return refused(request, status, _sentence(str(error)))
+        if isinstance(error, NotFoundError | MomentError):
+            return refused(request, HTTPStatus.NOT_FOUND, _sentence(str(error)))
+        if isinstance(error, BusyError):
+            return refused(request, HTTPStatus.SERVICE_UNAVAILABLE, _sentence(str(error)))
+        sys.stderr.write(f"{request.url.path!r}: {error}\n")
+        sentence = "The server cannot read its database; its output says why."
+        return refused(request, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     @app.exception_handler(RequestValidationError)
     def misasked(request: Request, error: RequestValidationError) -> Response:
@@ -175,6 +179,6 @@ def refused(request: Request, status: int, sentence: str) -> Response:
 
 
 def _sentence(text: str) -> str:
-    """Begin a text with a capital, unless it begins with a name or a path, and end it with a full stop."""
+    """Begin a text with a capital, unless it begins with a name, and end it with a full stop."""
     first = text[:1].upper() if text.split(" ", maxsplit=1)[0].isalpha() else text[:1]
     return f"{first}{text[1:].rstrip('.')}."

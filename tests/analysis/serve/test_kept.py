@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from analysis.serve.address import bound
 from analysis.serve.app import Revalidation, application
 from analysis.serve.kept import ENTRY_BYTES, KeptAnswers
@@ -77,8 +79,10 @@ def test_a_kept_answer_is_refused_like_any_other(served_database: Path, tmp_path
     assert not any(b"pool_name" in answer.content for answer in refused)
 
 
-def test_an_error_is_not_kept(served_database: Path, tmp_path: Path) -> None:
-    """A database that cannot be read for a moment is asked again."""
+def test_an_error_is_not_kept(
+    served_database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A database that cannot be read for a moment is asked again; its path is for the owner alone."""
     database = copied(served_database, tmp_path)
     good = database.read_bytes()
     with serving(database) as site:
@@ -86,7 +90,9 @@ def test_an_error_is_not_kept(served_database: Path, tmp_path: Path) -> None:
         database.with_suffix(".bad").replace(database)
         answers = [site.get("/pools") for _ in range(2)]
         assert [answer.status_code for answer in answers] == [503, 503]
-        assert f">{database} cannot be read" in answers[0].text
+        assert "The server cannot read its database" in answers[0].text
+        assert str(tmp_path) not in answers[0].text
+        assert f"'/pools': {database} cannot be read" in capsys.readouterr().err
         assert ">Not now<" in answers[0].text
         database.with_suffix(".good").write_bytes(good)
         database.with_suffix(".good").replace(database)

@@ -1,6 +1,9 @@
 """Test the live page in a real browser, with the collector's own server: new blocks, lost sight, return."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +148,38 @@ def test_new_blocks_appear_and_lost_sight_is_said(
         wait_for(tab, FIRST_TILE, "10")
         assert tab.run("return document.querySelectorAll('.tile.new').length") == 2
         assert [line for line in tab.console() if "/live" not in line] == []
+
+
+@pytest.mark.browser
+def test_a_page_outlives_its_server(
+    served_database: Path, tmp_path: Path, collector: PlantedCollector
+) -> None:
+    """SIGKILL of the server: the page says so, and shows the next block once the server is back."""
+    collector.start()
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    database = copied(served_database, tmp_path)
+    command = [sys.executable, "-P", "-m", "analysis", "serve", "--database", database, "--address", address]
+    command += ["--collector", f"http://{collector.address}", "--pools", served_database.parent / "pools"]
+
+    @contextmanager
+    def started() -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert address in process.stdout.readline()
+                yield process
+            finally:
+                process.kill()
+
+    with started() as process, browser(tmp_path / "profile") as tab:
+        tab.visit(f"http://{address}", width_px=1280)
+        wait_for(tab, BANNER, "Watching. ")
+        process.kill()
+        wait_for(tab, BANNER, "has lost its server")
+        collector.find_block(9, NEW_HASH)
+        with started():
+            wait_for(tab, FIRST_TILE, "not built yet")
+            assert "has lost its server" not in tab.run(BANNER)
 
 
 def test_a_page_goes_on_from_its_last_id(live_site: Site, collector: PlantedCollector) -> None:
