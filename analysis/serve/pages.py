@@ -149,7 +149,9 @@ def _add_pools(router: APIRouter, results: Results) -> None:
     def one_pool(slug: str) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
             pool = questions.pool(reader, slug)
-            runs = policy.in_words(pool["policy"], pool["signalling"], pool["header_times"])
+            runs = policy.in_words(
+                pool["policy"], pool["signalling"], pool["header_times"], pool["algorithms"]
+            )
             return {"pool": pool, "runs": runs, "title": text.printable(pool["pool_name"])}
 
         return _shown(results, "pool.html.j2", "/pools", "Pool", facts)

@@ -210,6 +210,19 @@ def test_what_each_pool_mines_and_refuses_is_the_planted_policy(played: Played) 
     assert "took none of the promised pay-to-anchor outputs" in played.report.read_text(encoding="utf-8")
 
 
+def test_the_algorithm_of_each_pool_is_the_planted_one(played: Played) -> None:
+    """Pools that go by feerate follow ancestor sets, and data in full is the same here; one is first come."""
+    label = labels(played.truth)
+    planted = {
+        label[pool.slug]: ["first_come"] if pool.policy == "first_come" else ["ancestor_sets", "data_cost"]
+        for pool in played.truth.pools
+    }
+    found = dict(rows(played, "SELECT pool, left_open FROM pool_algorithm"))
+    assert found == planted
+    said = " ".join(played.report.read_text(encoding="utf-8").split())
+    assert "orders its blocks by time of arrival" in said
+
+
 def test_intervals_are_those_of_the_scenario(played: Played) -> None:
     """A block interval is the planted time between submissions, plus the difference of the delays.
 

@@ -1,4 +1,4 @@
-"""Makes the report's section on what each pool runs: what it mines, refuses and signals, and its clock."""
+"""Makes the report's section on what each pool runs: what it mines, refuses, signals; its clock and order."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -6,6 +6,7 @@ from typing import Final
 
 from analysis.report.data import Marts, Read, Row
 from analysis.report.model import Content, Table
+from analysis.report.sections.algorithm import algorithm_table, algorithm_words, told_apart
 from analysis.report.tables import (
     MartColumn,
     column,
@@ -51,6 +52,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
         "pool_policy": Read("pool_policy", "pool, feature"),
         "signalling": Read("signalling", "pool, signal", "n_signalling > 0"),
         "pool_clock": Read("pool_clock", "pool", "n_blocks > 0 or n_earliest > 0"),
+        "pool_algorithm": Read("pool_algorithm", "pool, segment", "pool != 'unknown'"),
     }
 )
 LACKS: Final = (
@@ -68,21 +70,25 @@ def figures_and_tables(marts: Marts) -> Content:
 
     Where every pool only mines what our nodes accept, nothing tells them apart, and there is no section.
     """
-    rows, signals, clocks = (marts.ranked(name) for name in READS)
-    if not signals and not clocks and not any(row["verdict"] in TELLING for row in rows):
+    rows, signals, clocks, segments = (marts.ranked(name) for name in READS)
+    if not (signals or clocks or told_apart(segments) or any(row["verdict"] in TELLING for row in rows)):
         return Content(parts=[], missing=[LACKS])
-    parts = [_words_table(marts, rows, signals, clocks)]
+    parts = [_words_table(marts, rows, signals, clocks, segments)]
     if rows:
         parts.append(_policy_table(marts, rows))
     if signals:
         parts.append(_signal_table(marts, signals))
     if clocks:
         parts.append(_clock_table(marts, clocks))
+    if segments:
+        parts.append(algorithm_table(marts, segments))
     return Content(parts=parts, missing=[])
 
 
-def in_words(policies: Sequence[Row], signals: Sequence[Row], clocks: Sequence[Row]) -> str:
-    """Say in plain words what the rows of one pool in pool_policy, signalling and pool_clock show.
+def in_words(
+    policies: Sequence[Row], signals: Sequence[Row], clocks: Sequence[Row], segments: Sequence[Row]
+) -> str:
+    """Say in plain words what the rows of a pool in pool_policy, signalling, pool_clock, pool_algorithm show.
 
     The text goes on from the name of the pool: `mines envelopes; signals version bit 4`.
     """
@@ -97,6 +103,7 @@ def in_words(policies: Sequence[Row], signals: Sequence[Row], clocks: Sequence[R
     said += [
         f"dates its headers {_clock_words(row)}" for row in clocks if row["lag_median_low_s"] is not None
     ]
+    said += algorithm_words(segments)
     return "; ".join(said) or "shows nothing that tells it from others"
 
 
@@ -140,13 +147,17 @@ def _signals(marts: Marts) -> list[str]:
 
 
 def _words_table(
-    marts: Marts, policies: Sequence[Row], signals: Sequence[Row], clocks: Sequence[Row]
+    marts: Marts,
+    policies: Sequence[Row],
+    signals: Sequence[Row],
+    clocks: Sequence[Row],
+    segments: Sequence[Row],
 ) -> Table:
-    found = {row["pool"] for row in (*policies, *signals, *clocks)}
+    found = {row["pool"] for row in (*policies, *signals, *clocks, *segments)}
     lines = [
         {
             "pool": row["pool"],
-            "words": in_words(*(_of(row["pool"], rows) for rows in (policies, signals, clocks))),
+            "words": in_words(*(_of(row["pool"], rows) for rows in (policies, signals, clocks, segments))),
         }
         for row in marts.shares
         if row["pool"] in found

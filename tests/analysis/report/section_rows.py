@@ -371,6 +371,16 @@ def _policy(pools: list[str]) -> dict[str, Rows]:
             | {"lag_median_high_s": -22.0, "drift_s_per_day": -3.46, "n_chained": 80, "n_earliest": 2}
             | {"earliest_ratio": 0.025, "n_behind": 1}
         ],
+        "pool_algorithm": [
+            {"pool": pools[0], "segment": segment, "first_height": height, "last_height": height + 49}
+            | {"n_blocks": 40, "n_telling": 40, "n_against": 2, "left_open": left_open}
+            | {f"{name}_probability": 1 / len(left_open) for name in left_open}
+            | {"algorithm": "cannot_tell", "is_latest": segment == 2}
+            for segment, height, left_open in (
+                (1, 941_000, ["ancestor_sets", "data_cost"]),
+                (2, 941_050, ["chunks", "plain"]),
+            )
+        ],
     }
 
 

@@ -126,7 +126,7 @@ def test_a_block_is_explained(site: Site) -> None:
 def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
     """The page says in words what the answer of the API has as rows."""
     facts = site.data("/api/v1/pools/alpha")
-    said = policy.in_words(facts["policy"], facts["signalling"], facts["header_times"])
+    said = policy.in_words(*(facts[part] for part in ("policy", "signalling", "header_times", "algorithms")))
 
     assert f"This pool {said}." in site.get("/pools/alpha").text
 

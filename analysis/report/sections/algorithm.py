@@ -1,0 +1,85 @@
+"""Says in words by which algorithm a pool builds its blocks, and makes the table with the probabilities.
+
+The section on what each pool runs shows both.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from analysis.report.data import Marts, Row
+from analysis.report.model import Table
+from analysis.report.tables import MartColumn, column, mart_table, pool_head
+from analysis.report.text import count, percent
+
+NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ancestor_sets": "ancestor sets",
+        "chunks": "chunks of clusters",
+        "data_cost": "ancestor sets with data in full",
+        "plain": "the feerate of each transaction alone",
+        "first_come": "time of arrival",
+        "own": "none of these",
+    }
+)
+
+
+def told_apart(segments: Sequence[Row]) -> bool:
+    """Tell whether rows of pool_algorithm show a pool that differs from another, or from itself before."""
+    orders = {(row["algorithm"], *row["left_open"]) for row in segments if says_something(row)}
+    return len(orders) > 1
+
+
+def says_something(segment: Row) -> bool:
+    """Tell whether a segment excludes any order at all."""
+    return len(segment["left_open"]) < len(NAMES)
+
+
+def algorithm_words(segments: Sequence[Row]) -> list[str]:
+    """Say by what one pool orders its blocks, and since when; nothing where every order is still open.
+
+    `segments` are its rows of pool_algorithm, in order of height.
+    """
+    if not segments or not says_something(segments[-1]):
+        return []
+    now = segments[-1]
+    since = f" from height {count(now['first_height'])} on" if len(segments) > 1 else ""
+    if now["algorithm"] == "mixed":
+        return [f"orders its blocks in more than one way{since}"]
+    if now["left_open"] == ["own"]:
+        return [f"orders its blocks by none of the ways that we know{since}"]
+    return [f"orders its blocks by {left_open_words(now)}{since}"]
+
+
+def left_open_words(segment: Row) -> str:
+    """Name the orders that a segment leaves open: `ancestor sets or chunks of clusters`."""
+    if not says_something(segment):
+        return "any order"
+    return " or ".join(NAMES[name] for name in segment["left_open"])
+
+
+def algorithm_table(marts: Marts, segments: Sequence[Row]) -> Table:
+    """Make the table of all segments of all pools, with the probability of each order."""
+    return mart_table(
+        "algorithm-table",
+        "By which algorithm each pool orders its blocks",
+        pool_head(marts),
+        [
+            column("first_height", "First height", count),
+            column("last_height", "Last height", count),
+            column("n_blocks", "Blocks", count),
+            column("n_against", "Against", count),
+            *(
+                column(f"{name}_probability", words.capitalize(), percent, group="Probability")
+                for name, words in NAMES.items()
+            ),
+            MartColumn("Left open", left_open_words, kind="text"),
+        ],
+        segments,
+        mart="pool_algorithm",
+        note=(
+            "From the order of transactions alone. Orders that are the same in every block stay open "
+            "together; other software may order alike."
+        ),
+        is_folded=True,
+    )
