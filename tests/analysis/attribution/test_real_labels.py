@@ -13,6 +13,8 @@ from bitcoin.core import CBlock, CTransaction
 
 from analysis.attribution.match import Attribution, attribute
 from analysis.attribution.rules import RuleSet, default_rules_dir, load_rules
+from analysis.database import connect
+from tests.bench.score_labels import DIFFERENCES, score
 
 MIN_NAMED_RATIO = 0.989
 
@@ -166,3 +168,21 @@ def test_a_week_of_coinbases_is_named_and_every_difference_explained(rules: Rule
     assert {pool for guess, pool in agreement if guess == "Unknown"} == {*EXPLAINED, "unknown"}
     assert len(blocks) == 1012
     assert named / len(blocks) >= MIN_NAMED_RATIO
+
+
+@pytest.mark.data
+def test_the_hold_out_is_scored_against_every_list(data_dir: Path, tmp_path: Path) -> None:
+    """A list that names two blocks, one of them wrongly, agrees once and disagrees once."""
+    labels = tmp_path / "labels.csv"
+    labels.write_text("height,label\n885785,OCEAN\n885788,OCEAN\n")
+    blocks = sorted((data_dir / "blockchair-2025-03").glob("*.tsv"))
+
+    with connect(score(blocks, [labels], tmp_path), read_only=True) as connection:
+        query = (
+            "SELECT source, agree_count, disagree_count, only_here_count, neither_count FROM label_summary"
+        )
+        counts = {source: tuple(rest) for source, *rest in connection.sql(query).fetchall()}
+        differences = connection.sql(DIFFERENCES).fetchall()
+
+    assert counts == {"blockchair": (835, 0, 170, 7), "labels-1": (1, 1, 0, 0)}
+    assert [row[:4] for row in differences] == [("labels-1", 885788, "OCEAN", "secpool")]
