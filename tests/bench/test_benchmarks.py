@@ -8,7 +8,10 @@ from shutil import which
 
 import pytest
 
+from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 from tests.analysis.report.chromium import BROWSERS
+from tests.bench.bench_bodies import measure
+from tests.collector.codec.made_blocks import solved_block
 
 BENCHMARKS = {
     "backfill": ("tests/bench/bench_backfill.py", "--smoke", "--chain", "WORK"),
@@ -47,3 +50,17 @@ def test_a_benchmark_runs_to_its_end(name: str, tmp_path: Path, repo_root: Path)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(out.read_text())
+
+
+def test_the_bytes_of_kept_bodies_are_those_of_the_block(tmp_path: Path) -> None:
+    """Every transaction but the coinbase counts; a day of a megabyte takes what a stored byte takes."""
+    spends = [TxInput(bytes([number] * 32), 0, b"", (bytes(72), bytes(33))) for number in range(1, 4)]
+    made = [RegtestTransaction((spend,), (TxOutput(900, b"\x51"),)) for spend in spends]
+    block = tmp_path / "block.bin"
+    block.write_bytes(solved_block(made, height=7))
+
+    facts = measure([block], raw_bytes_per_day=1e6)
+
+    assert facts["n_tx"] == 3
+    assert facts["raw_bytes_per_tx"] == len(made[0].raw)
+    assert facts["all_mb_per_day"] == pytest.approx(facts["stored_per_raw_byte"])
