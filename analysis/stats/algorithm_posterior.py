@@ -53,8 +53,8 @@ SEGMENT_SQL: Final = (
 class Segment(NamedTuple):
     """Describes a piece of a pool's blocks; blocks are numbered from 1 in order of height.
 
-    `first_low` to `first_high` is the interval of its first block. `n_against` blocks leave none of
-    `left_open` open. `probabilities` are those of ORDERS.
+    `first_low` to `first_high` is the interval of its first block. `n_against` blocks
+    exclude that order in `left_open` which fewest exclude. `probabilities` are those of ORDERS.
     """
 
     first: int
@@ -98,7 +98,7 @@ def segments(scores: Numbers, stray_ratio: float, change_ratio: float) -> list[S
             low, high = low + before + 1, high + before + 1
         probabilities = posterior(logs[start:end].sum(axis=0))
         still_open = left_open_of(probabilities)
-        n_against = sum(not set(each) & set(still_open) for each in left_open[start:end])
+        n_against = min(sum(name not in each for each in left_open[start:end]) for name in still_open)
         found.append(Segment(start + 1, end, low, high, n_against, still_open, probabilities))
     return found
 

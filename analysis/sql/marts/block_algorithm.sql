@@ -14,8 +14,8 @@ min_template_ratio of the best of them (block_order), it was not chosen by feera
 algorithms by feerate then score no more than ln(wrong_template_ratio). Beforehand each of the six is as probable as any
 other. A block leaves open the most probable ones that together have 95 %, and those that tie with the last of them.
 Most small blocks leave several open, because their orders coincide. A node also counts sigops, and fees that its
-operator changed, which show as errors. So does an area sorted by coin age (Knots, -blockprioritysize): no dataset has
-the ages of coins, and places that were sold look alike.
+operator changed, which show as errors. So does an area sorted by coin age (Knots, -blockprioritysize), and a block that
+is one such area is an own order: no dataset has the ages of coins, and places that were sold look alike.
 """
 cost = """
 Every block is walked through in Python, and the families in it are taken apart twice by the ancestor-set algorithm and

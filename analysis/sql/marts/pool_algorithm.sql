@@ -9,9 +9,9 @@ are the most probable ones (Viterbi). The probabilities of a segment follow from
 the most probable algorithms that together have 95 %, and those that tie with the last of them. `own` is the class where
 none of the five explains the order. Where two give the same order in every block, both stay open, however many blocks
 there are: ancestor_sets and data_cost without envelopes, first_come and own without times of entry. A pool whose blocks
-come from several makers follows no one algorithm: it is `mixed` where the part of its blocks that leave open nothing
-that the segment does is above stray_ratio with its whole interval (Wilson). The probabilities hold under this model
-alone: other software may give the same order as an algorithm in the list. 'unknown' is not one pool.
+come from several makers follows no one algorithm: it is `mixed` where, whichever order of left_open it follows, the part
+of its blocks that exclude this order is above stray_ratio with its whole interval (Wilson). The probabilities hold under
+this model alone: other software may give the same order as an algorithm in the list. 'unknown' is not one pool.
 """
 grain = ["pool", "segment"]
 [parameters]
@@ -27,7 +27,7 @@ first_height_high = "INTEGER  upper bound of that interval"
 last_height = "INTEGER  height of its last block"
 n_blocks = "BIGINT  blocks of the segment"
 n_telling = "BIGINT  blocks that exclude at least one of the six"
-n_against = "BIGINT  blocks that leave nothing open that the segment leaves open"
+n_against = "BIGINT  blocks that exclude the one in left_open which fewest exclude"
 ancestor_sets_probability = "DOUBLE  0..1, of ancestor_sets"
 chunks_probability = "DOUBLE  0..1, of chunks"
 data_cost_probability = "DOUBLE  0..1, of data_cost"

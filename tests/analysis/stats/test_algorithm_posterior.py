@@ -113,10 +113,13 @@ def test_pools_that_never_change_have_no_change() -> None:
 
 
 def test_blocks_against_what_is_left_open_are_counted() -> None:
-    """Every third block of another make is against; blocks that say nothing are not."""
+    """Every third block of another make is against, half of two makes; blocks that say nothing are not."""
     (segment,) = found(np.vstack([pool([CHUNKS, CHUNKS, FIRST_COME] * 4), np.zeros((5, 5))]))
 
+    (split,) = found(pool([CHUNKS, FIRST_COME] * 6))
+
     assert (segment.left_open, segment.n_against) == (["chunks"], 4)
+    assert (split.left_open, split.n_against) == (["chunks", "first_come"], 6)
 
 
 def test_what_is_left_open_holds_at_least_95_percent() -> None:
