@@ -22,6 +22,7 @@ Every block is walked through in Python, and the families in it are taken apart 
 once into chunks: SQL has neither.
 """
 grain = ["block_hash"]
+late = {relation = "block_order", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "heights"
 [ranges.reads]
@@ -100,7 +101,6 @@ bounded as (
     select
         block_order.block_hash,
         block_order.height,
-        block_order.pool,
         block_order.template_ratio,
         fitted.fit,
         case
@@ -117,7 +117,6 @@ scored as (
     select
         block_hash,
         height,
-        pool,
         fit.n_near,
         fit.n_far,
         fit.n_telling,
@@ -140,7 +139,21 @@ judged as (
 )
 
 select
-    *,
-    case when len(left_open) = 1 then left_open[1] else 'cannot_tell' end as algorithm
+    judged.block_hash,
+    judged.height,
+    block_order.pool,
+    judged.n_near,
+    judged.n_far,
+    judged.n_telling,
+    judged.template_ratio,
+    judged.ancestor_sets_score,
+    judged.chunks_score,
+    judged.data_cost_score,
+    judged.plain_score,
+    judged.first_come_score,
+    judged.left_open,
+    case when len(judged.left_open) = 1 then judged.left_open[1] else 'cannot_tell' end as algorithm
 from judged
-order by height, block_hash
+inner join block_order
+    on judged.block_hash = block_order.block_hash
+order by judged.height, judged.block_hash

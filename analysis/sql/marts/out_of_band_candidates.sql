@@ -4,23 +4,20 @@ method = """
 Only blocks of pools that order by feerate (pool_ordering) are judged: where a pool chooses by something else, a low
 feerate means nothing, and that finding takes the place of candidates. More of the block must be in feerate order than
 chance explains, 2 sqrt(n) of n feerates, and it must be no first-come block (block_order). That less than half of it is
-in order is no reason to leave it out: that is what a block looks like in which most places were sold. There are
-two yardsticks, and the lower one counts. The first is the part of the newest template of the node on the block's parent
+in order is no reason to leave it out: that is what a block looks like in which most places were sold. There are two
+yardsticks, and the lower one counts. The first is the part of the newest template of the node on the block's parent
 (template_audit_block) that weighs no more than the block: the margin_quantile of the own feerates of its transactions,
 which lies above the cheap parents that rich children pull in. The second is the block's own (own_margin_sat_vb of
 block_order), so that neither an old template nor a pool that refuses some transactions makes candidates. A transaction
-of the block is a candidate when its package feerate is below low_factor * margin_sat_vb and the block lacks promised
-transactions that were not in conflict, so that somebody else lost the room. `prioritised` transactions were in our
-mempool; their package feerate is that at the block (mempool_packages), or the effective one within the block
-(stg_transactions) where that is higher. `unseen` ones were never there, like those that pools receive directly or that
-pay too little to be relayed; theirs is the effective feerate alone. Blocks whose transactions weigh more than the
+of the block is a candidate when its package feerate is below low_factor * margin_sat_vb (low_paying) and the block
+lacks promised transactions that were not in conflict, so that somebody else lost the room. `prioritised` transactions
+were in our mempool; their package feerate is that at the block (mempool_packages), or the effective one within the
+block (stg_transactions) where that is higher. `unseen` ones were never there, like those that pools receive directly or
+that pay too little to be relayed; theirs is the effective feerate alone. Blocks whose transactions weigh more than the
 template are not judged: everybody found room. A candidate is a suspicion and no finding. A pool's own payments, a
 promise kept for free and a fee paid elsewhere look the same.
 """
 grain = ["block_hash", "node", "txid"]
-[parameters]
-margin_quantile = {value = 0.1, doc = "quantile of the promised transactions' feerates"}
-low_factor = {value = 0.7, doc = "part of the margin below which a transaction is a candidate"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
@@ -35,147 +32,24 @@ margin_sat_vb = "DOUBLE  sat/vB, feerate that a stock node, or the block's own o
 waited_s = "DOUBLE  s in our mempool before the block; null when its entry was not pushed"
 sppe_ratio = "DOUBLE  0..1, how far ahead of its feerate it stands; null where ahead_of_feerate does not list it"
 */
-with
-
-newest as (
-    select
-        audit.*,
-        block_order.own_margin_sat_vb
-    from template_audit_block as audit
-    inner join block_order
-        on audit.block_hash = block_order.block_hash
-    inner join pool_ordering
-        on block_order.pool = pool_ordering.pool
-    where
-        audit.is_active
-        and audit.n_block > 0
-        and is_by_feerate(
-            pool_ordering.verdict, block_order.ordering, block_order.n_feerate_ordered, block_order.n_feerates
-        )
-    qualify row_number() over (partition by audit.block_hash, audit.node order by audit.from_age_s) = 1
-),
-
-contents as (
-    select
-        block_hash,
-        sum(weight_wu) as weight_wu
-    from stg_transactions
-    where not is_coinbase
-    group by block_hash
-),
-
-template_rows as (
-    select
-        newest.block_hash,
-        newest.node,
-        newest.own_margin_sat_vb,
-        contents.weight_wu as limit_wu,
-        4 * stg_template_txs.fee_sat / stg_template_txs.weight_wu as feerate_sat_vb,
-        sum(stg_template_txs.weight_wu) over (
-            partition by newest.block_hash, newest.node
-            order by stg_template_txs.tx_index
-        ) as weight_up_to_here_wu
-    from newest
-    inner join contents
-        on newest.block_hash = contents.block_hash
-    inner join stg_template_txs
-        on newest.node = stg_template_txs.node and newest.taken_at = stg_template_txs.taken_at
-    where newest.n_missing > newest.n_missing_conflicting
-),
-
-margins as (
-    select
-        block_hash,
-        node,
-        least(
-            quantile_cont(feerate_sat_vb, getvariable('margin_quantile')) filter (
-                where weight_up_to_here_wu <= limit_wu
-            ),
-            min(own_margin_sat_vb)
-        ) as margin_sat_vb
-    from template_rows
-    group by block_hash, node
-    having max(weight_up_to_here_wu) >= min(limit_wu)
-),
-
-mined as (
-    select
-        margins.*,
-        mempool_residence.txid,
-        'prioritised' as kind,
-        mempool_residence.fee_sat,
-        mempool_residence.vsize_vb,
-        case
-            when mempool_residence.first_seen_kind = 'pushed'
-                then seconds_between(mempool_residence.entered_at, mempool_cuts.connected_at)
-        end as waited_s,
-        greatest(
-            coalesce(
-                mempool_packages.package_feerate_sat_vb,
-                mempool_residence.fee_sat / nullif(mempool_residence.vsize_vb, 0)
-            ),
-            stg_transactions.effective_feerate_sat_vb
-        ) as package_feerate_sat_vb
-    from margins
-    inner join mempool_cuts
-        on margins.block_hash = mempool_cuts.block_hash and margins.node = mempool_cuts.node
-    inner join mempool_residence
-        on mempool_cuts.node = mempool_residence.node and mempool_cuts.cut_no = mempool_residence.mined_cut_no
-    left join mempool_packages
-        on
-            mempool_residence.stay_no = mempool_packages.stay_no
-            and mempool_cuts.cut_no between mempool_packages.first_cut_no and mempool_packages.last_cut_no
-    left join stg_transactions
-        on margins.block_hash = stg_transactions.block_hash and mempool_residence.txid = stg_transactions.txid
-    where mempool_cuts.is_measured
-),
-
-unseen as (
-    select
-        margins.*,
-        stg_transactions.txid,
-        'unseen' as kind,
-        stg_transactions.fee_sat,
-        stg_transactions.vsize_vb,
-        cast(null as double) as waited_s,
-        coalesce(
-            stg_transactions.effective_feerate_sat_vb,
-            stg_transactions.fee_sat / nullif(stg_transactions.vsize_vb, 0)
-        ) as package_feerate_sat_vb
-    from margins
-    inner join stg_transactions
-        on margins.block_hash = stg_transactions.block_hash
-    anti join mined
-        on
-            margins.block_hash = mined.block_hash
-            and margins.node = mined.node
-            and stg_transactions.txid = mined.txid
-    where not stg_transactions.is_coinbase
-),
-
-judged as (
-    select * from mined
-    union all by name
-    select * from unseen
-)
-
 select
-    judged.block_hash,
-    judged.node,
-    judged.txid,
-    judged.kind,
-    block_pool.height,
-    block_pool.pool,
-    judged.fee_sat,
-    judged.vsize_vb,
-    judged.package_feerate_sat_vb,
-    judged.margin_sat_vb,
-    judged.waited_s,
+    low_paying.block_hash,
+    low_paying.node,
+    low_paying.txid,
+    low_paying.kind,
+    low_paying.height,
+    low_paying.pool,
+    low_paying.fee_sat,
+    low_paying.vsize_vb,
+    low_paying.package_feerate_sat_vb,
+    low_paying.margin_sat_vb,
+    low_paying.waited_s,
     ahead_of_feerate.sppe_ratio
-from judged
-inner join block_pool
-    on judged.block_hash = block_pool.block_hash
+from low_paying
+inner join pool_ordering
+    on low_paying.pool = pool_ordering.pool
 left join ahead_of_feerate
-    on judged.block_hash = ahead_of_feerate.block_hash and judged.txid = ahead_of_feerate.txid
-where judged.package_feerate_sat_vb < getvariable('low_factor') * judged.margin_sat_vb
-order by block_pool.height, judged.block_hash, judged.node, judged.package_feerate_sat_vb, judged.txid
+    on low_paying.block_hash = ahead_of_feerate.block_hash and low_paying.txid = ahead_of_feerate.txid
+where pool_ordering.verdict = 'feerate'
+order by
+    low_paying.height, low_paying.block_hash, low_paying.node, low_paying.package_feerate_sat_vb, low_paying.txid

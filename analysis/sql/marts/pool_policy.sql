@@ -21,7 +21,6 @@ transaction; it is the policy of that path, and not shown to be the pool's own w
 """
 grain = ["pool", "feature"]
 [parameters]
-policy_fresh_s = {value = 30, doc = "s before the block; a transaction that is younger, and than the block's parent, is no trial"}
 min_policy_trials = {value = 5, doc = "trials; with fewer nothing is said to be refused"}
 min_policy_blocks = {value = 5, doc = "telling blocks; with fewer no difference is said"}
 policy_alpha = {value = 0.05, doc = "adjusted p-value below which a difference counts"}
@@ -50,172 +49,14 @@ with
 
 mined as (
     select
-        block_pool.pool,
-        transaction_feature.feature,
-        count(*) as n_mined,
-        count(distinct block_pool.block_hash) as n_blocks,
-        min(block_pool.height) as first_height,
-        max(block_pool.height) as last_height
-    from stg_transactions
-    inner join transaction_feature
-        on stg_transactions.txid = transaction_feature.txid
-    inner join block_pool
-        on stg_transactions.block_hash = block_pool.block_hash
-    inner join chain_blocks
-        on stg_transactions.block_hash = chain_blocks.block_hash
-    where chain_blocks.is_active and not stg_transactions.is_coinbase
-    group by block_pool.pool, transaction_feature.feature
-),
-
-newest as (
-    select
-        audit.block_hash,
-        audit.node,
-        audit.pool,
-        audit.taken_at,
-        mempool_cuts.connected_at,
-        parent_cuts.connected_at as parent_connected_at
-    from template_audit_block as audit
-    inner join mempool_cuts
-        on audit.block_hash = mempool_cuts.block_hash and audit.node = mempool_cuts.node
-    inner join chain_blocks
-        on audit.block_hash = chain_blocks.block_hash
-    left join mempool_cuts as parent_cuts
-        on chain_blocks.prev_hash = parent_cuts.block_hash and audit.node = parent_cuts.node
-    where audit.is_active and audit.n_block > 0 and mempool_cuts.is_measured
-    qualify row_number() over (
-        partition by audit.block_hash
-        order by mempool_cuts.connected_at, audit.node, audit.from_age_s, parent_cuts.cut_no
-    ) = 1
-),
-
-contents as (
-    select
-        block_hash,
-        sum(weight_wu) as weight_wu
-    from stg_transactions
-    where not is_coinbase
-    group by block_hash
-),
-
-template_rows as (
-    select
-        newest.block_hash,
-        newest.node,
-        newest.pool,
-        newest.taken_at,
-        newest.connected_at,
-        newest.parent_connected_at,
-        stg_template_txs.txid,
-        contents.weight_wu as limit_wu,
-        sum(stg_template_txs.weight_wu) over (
-            partition by newest.block_hash
-            order by stg_template_txs.tx_index
-        ) as weight_up_to_here_wu
-    from newest
-    inner join contents
-        on newest.block_hash = contents.block_hash
-    inner join stg_template_txs
-        on newest.node = stg_template_txs.node and newest.taken_at = stg_template_txs.taken_at
-),
-
-entered as (
-    select
-        template_rows.block_hash,
-        template_rows.txid,
-        max(stg_mempool_txs.entered_at) as entered_at
-    from template_rows
-    inner join stg_mempool_txs
-        on template_rows.node = stg_mempool_txs.node and template_rows.txid = stg_mempool_txs.txid
-    where stg_mempool_txs.entered_at <= template_rows.connected_at
-    group by template_rows.block_hash, template_rows.txid
-),
-
-gone as (
-    select distinct
-        template_rows.block_hash,
-        template_rows.txid
-    from template_rows
-    inner join stg_mempool_events
-        on template_rows.node = stg_mempool_events.node and template_rows.txid = stg_mempool_events.hash
-    where
-        stg_mempool_events.event = 'R'
-        and stg_mempool_events.received_at >= template_rows.taken_at
-        and stg_mempool_events.received_at <= template_rows.connected_at
-),
-
-trials as (
-    select
-        template_rows.block_hash,
-        template_rows.pool,
-        template_rows.txid,
-        least(floor(5 * template_rows.weight_up_to_here_wu / template_rows.limit_wu), 4) as fifth,
-        case
-            when seconds_between(entered.entered_at, template_rows.connected_at) < 600 then 0
-            when seconds_between(entered.entered_at, template_rows.connected_at) < 3600 then 1
-            else 2
-        end as age_class,
-        stg_transactions.txid is not null as is_taken
-    from template_rows
-    inner join entered
-        on template_rows.block_hash = entered.block_hash and template_rows.txid = entered.txid
-    left join stg_transactions
-        on template_rows.block_hash = stg_transactions.block_hash and template_rows.txid = stg_transactions.txid
-    anti join gone
-        on template_rows.block_hash = gone.block_hash and template_rows.txid = gone.txid
-    where
-        template_rows.weight_up_to_here_wu <= template_rows.limit_wu
-        and (
-            seconds_between(entered.entered_at, template_rows.connected_at) >= getvariable('policy_fresh_s')
-            or entered.entered_at < template_rows.parent_connected_at
-        )
-),
-
-ordinary as (
-    select
-        trials.block_hash,
-        trials.fifth,
-        trials.age_class,
-        count(*) filter (where trials.is_taken) as n_taken,
-        count(*) filter (where not trials.is_taken) as n_passed_over
-    from trials
-    anti join transaction_feature
-        on trials.txid = transaction_feature.txid
-    group by trials.block_hash, trials.fifth, trials.age_class
-),
-
-special as (
-    select
-        trials.pool,
-        transaction_feature.feature,
-        trials.block_hash,
-        trials.fifth,
-        trials.age_class,
-        count(*) filter (where trials.is_taken) as n_taken,
-        count(*) filter (where not trials.is_taken) as n_passed_over
-    from trials
-    inner join transaction_feature
-        on trials.txid = transaction_feature.txid
-    group by trials.pool, transaction_feature.feature, trials.block_hash, trials.fifth, trials.age_class
-),
-
-strata as (
-    select
-        special.pool,
-        special.feature,
-        special.block_hash,
-        special.fifth,
-        special.age_class,
-        special.n_taken,
-        special.n_passed_over,
-        coalesce(ordinary.n_taken, 0) as n_ordinary_taken,
-        coalesce(ordinary.n_passed_over, 0) as n_ordinary_passed_over
-    from special
-    left join ordinary
-        on
-            special.block_hash = ordinary.block_hash
-            and special.fifth = ordinary.fifth
-            and special.age_class = ordinary.age_class
+        pool,
+        feature,
+        cast(sum(n_mined) as bigint) as n_mined,
+        count(*) as n_blocks,
+        min(height) as first_height,
+        max(height) as last_height
+    from block_features
+    group by pool, feature
 ),
 
 tried as (
@@ -238,7 +79,7 @@ tried as (
             list(n_ordinary_taken order by block_hash, fifth, age_class),
             list(n_ordinary_passed_over order by block_hash, fifth, age_class)
         ) as test
-    from strata
+    from policy_trials
     group by pool, feature
 ),
 
