@@ -1,0 +1,68 @@
+"""Measure what each part of a build costs, in a process of its own with one thread of DuckDB."""
+
+import multiprocessing
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis import engine
+from analysis.catalog import load_catalog
+from analysis.late import early_name
+from analysis.parts import Part, PartsFolder
+
+
+@dataclass(frozen=True)
+class PartTimes:
+    """Holds the processor seconds of each part by the name of its mart, and those of everything else.
+
+    A mart that is made in ranges has a number per range. `rest_s` is the work of the process that schedules:
+    views, fingerprints, the catalogue and the checks.
+    """
+
+    parts: Mapping[str, list[float]]
+    rest_s: float
+    n_bytes: int
+
+    @property
+    def all_s(self) -> float:
+        """Return the processor time of the whole build."""
+        return sum(map(sum, self.parts.values())) + self.rest_s
+
+
+def names_in_ranges() -> frozenset[str]:
+    """Return the names of all parts that are made in ranges; the others are a whole mart each."""
+    return frozenset(
+        model.name if model.late is None else early_name(model.name)
+        for model in load_catalog().layer("marts")
+        if model.ranges is not None
+    )
+
+
+def measure_parts(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
+    """Build a database that does not exist yet, and return what its parts cost."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_build, dataset, rules, database, memory_gb).result()
+
+
+def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
+    found: dict[str, list[float]] = {}
+    n_bytes = 0
+    make = PartsFolder.make
+
+    def measured(self: PartsFolder, connection: Any, name: str, *recipe: Any, **options: Any) -> Part:
+        nonlocal n_bytes
+        begun_s = time.process_time()
+        part = make(self, connection, name, *recipe, **options)
+        found.setdefault(name, []).append(time.process_time() - begun_s)
+        n_bytes += part.n_bytes
+        return part
+
+    PartsFolder.make = measured  # type: ignore[method-assign] - the build itself stays as it is
+    begun_s = time.process_time()
+    result = engine.build(dataset, rules, database, memory_gb=memory_gb, threads=1)
+    all_s = time.process_time() - begun_s
+    assert not result.failed_checks, result.failed_checks
+    return PartTimes(found, all_s - sum(map(sum, found.values())), n_bytes)
