@@ -3,10 +3,10 @@
     python -m tests.bench.bench_whole_chain [--blocks N] [--backfill RATE] [--out FILE] [--smoke]
 
 Four worlds, of N and N/2 blocks with 2,000 and 500 transactions each, are built with one thread, without a
-mempool, as after a backfill. Three sums of processor time are fitted by least squares as
-`a + b * blocks + c * transactions`: parts of ranges, parts that are made as a whole, and the work of the
-process that schedules. With --backfill, the transactions per second of one worker, as bench_backfill.py
-tells them, the time on P cores is
+mempool, as after a backfill. Three sums of processor time are fitted by least squares without negative costs,
+as `a + b * blocks + c * transactions`: parts of ranges, parts that are made as a whole, and the work of the
+process that schedules. RATE is what one worker of a backfill does in a second, as bench_backfill.py tells it
+in transactions. Then the time on P cores is
 
     transactions / (RATE * P) + ranges / P + whole + rest
 
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from scipy.optimize import nnls
 
 from gpuhash.measure import machine
 from tests.bench.bench_analysis import ROOT, WORLDS, say
@@ -72,7 +73,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=2000, help="blocks of the larger worlds")
+    parser.add_argument("--blocks", type=int, default=1000, help="blocks of the larger worlds")
     parser.add_argument(
         "--backfill", type=float, default=254_000, help="transactions per second of one worker of a backfill"
     )
@@ -120,10 +121,10 @@ def sums(times: PartTimes) -> dict[str, float]:
 
 
 def fitted(measured: list[dict[str, Any]], kind: str) -> dict[str, float]:
-    """Fit `a + b * blocks + c * transactions` by least squares; `off` is the largest error as a ratio."""
+    """Fit `a + b * blocks + c * transactions`, none negative; `off` is the largest error as a ratio."""
     facts = np.array([[1.0, one["n_blocks"], one["n_tx"]] for one in measured])
     values = np.array([one[kind] for one in measured])
-    found, *_ = np.linalg.lstsq(facts, values, rcond=None)
+    found, _ = nnls(facts, values)
     off = np.max(np.abs(facts @ found - values) / values)
     return {"a": found[0], "b": found[1], "c": found[2], "off": float(off)}
 
