@@ -288,14 +288,17 @@ def report(
 
     from analysis.checks import read_results
     from analysis.database import open_database
-    from analysis.report import write
+    from analysis.report.page import page, write_page
+    from analysis.report.sections import read_marts
     from analysis.terminal_summary import print_summary
 
     source = chosen_database(database, database_option)
     with open_database(source) as connection:
         _stop_on_failure(read_results(connection))
-    path = write(source, out, figures=figures)
-    print_summary(source, Console())
+    marts = read_marts(source)
+    content = page(marts)
+    path = write_page(content, out, figures=figures)
+    print_summary(content, marts, Console())
     typer.echo(f"report: {path}")
 
 

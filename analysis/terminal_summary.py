@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -10,38 +9,33 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.report.data import Marts, Row
-from analysis.report.findings import answers, findings
-from analysis.report.page import lede, sources
-from analysis.report.sections import read_marts
+from analysis.report.model import Page
 from analysis.report.text import GAP, NOTHING, count, percent, percent_range
 
 MAX_POOLS: Final = 12
 INDENT: Final = "  "
 
 
-def print_summary(database: Path, console: Console) -> None:
-    """Print the key findings of a built database within 80 columns.
+def print_summary(content: Page, marts: Marts, console: Console) -> None:
+    """Print the key findings of a report within 80 columns; `content` is the page made from `marts`.
 
-    Raises ReportError as `report.write` does. All text is printed as rich Text, which ignores markup, and
-    control characters are made visible.
+    All text is printed as rich Text, which ignores markup, and control characters are made visible.
     """
-    marts = read_marts(database)
-    console.print(Text(lede(marts), style="bold"))
-    for source in sources(marts):
+    console.print(Text(content.lede, style="bold"))
+    for source in content.sources:
         times = f", {source.times}" if source.times else ""
         said = f"{source.n_blocks} {source.name}: heights {source.heights}{times}."
         console.print(Text(_wrapped(said, console.width)), soft_wrap=True)
     console.print(Text(f"{INDENT}Ranges beside numbers are 95 % intervals.".replace(" %", f"{GAP}%")))
-    sections, unanswered = answers(marts)
-    for finding in findings(sections):
+    for finding in content.findings:
         console.print()
         console.print(Text(finding.question, style="bold cyan"))
         for sentence in finding.sentences:
             console.print(Text(_wrapped(sentence, console.width)), soft_wrap=True)
-    if unanswered:
+    if content.unanswered:
         console.print()
         console.print(Text("Not answered here", style="bold cyan"))
-    for lack in unanswered:
+    for lack in content.unanswered:
         said = f"{lack.question} {lack.lacks.replace('`', '')}"
         console.print(Text(_wrapped(said, console.width)), soft_wrap=True)
     if marts.shares:

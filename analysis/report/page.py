@@ -46,7 +46,14 @@ def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
     With a folder `figures`, every figure is also written there as SVG and PNG, and every table as CSV.
     Raises ReportError if the database lacks a mart or a file cannot be written.
     """
-    content = page(read_marts(database))
+    return write_page(page(read_marts(database)), out, figures=figures)
+
+
+def write_page(content: Page, out: Path, *, figures: Path | None = None) -> Path:
+    """Write the content of a report to the file `out`, as `write` does, and return its path.
+
+    Raises ReportError if a file cannot be written.
+    """
     text = render(content)
     if figures is not None:
         write_figures(content, figures)

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from analysis import report
 from analysis.engine import build
+from analysis.report.page import page
+from analysis.report.sections import read_marts
 from analysis.terminal_summary import print_summary
 from tests.analysis.world import read_csv, write_world
 
@@ -52,7 +54,8 @@ def test_planted_numbers_reach_the_page(database: Path, tmp_path: Path) -> None:
 def test_the_same_numbers_reach_the_terminal(database: Path) -> None:
     """The terminal summary has the same sentence as the page."""
     out = io.StringIO()
-    print_summary(database, Console(file=out, width=80))
+    marts = read_marts(database)
+    print_summary(page(marts), marts, Console(file=out, width=80))
 
     assert "Alpha mined the most: 10 of 14 blocks" in out.getvalue()
 

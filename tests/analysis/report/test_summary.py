@@ -4,10 +4,10 @@ import io
 import re
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
-from analysis.errors import ReportError
+from analysis.report.page import page
+from analysis.report.sections import read_marts
 from analysis.terminal_summary import print_summary
 from tests.analysis.report import report_marts
 
@@ -16,7 +16,8 @@ def printed(folder: Path, world: report_marts.World, *, is_terminal: bool = Fals
     """Return the summary of a database with the blocks of `world`, printed on 80 columns."""
     database = report_marts.write(folder / "analysis.duckdb", world)
     out = io.StringIO()
-    print_summary(database, Console(file=out, width=80, force_terminal=is_terminal))
+    marts = read_marts(database)
+    print_summary(page(marts), marts, Console(file=out, width=80, force_terminal=is_terminal))
     return out.getvalue()
 
 
@@ -60,9 +61,3 @@ def test_dates_and_sources_of_the_blocks_are_printed(tmp_path: Path) -> None:
 
     assert "900 blocks of Bitcoin mainnet, found 2026-03-02" in text
     assert "900 blocks observed by our nodes: heights 941,000 to 941,899, header times 2026-03-02" in text
-
-
-def test_a_missing_database_is_an_error_of_ours(tmp_path: Path) -> None:
-    """The error about a missing database says which command to run."""
-    with pytest.raises(ReportError, match="run pool-analysis build"):
-        print_summary(tmp_path / "none.duckdb", Console(file=io.StringIO()))
