@@ -17,7 +17,8 @@ computed from the transactions of the block alone:
 
 Two kinds of pairs are compared with the keys. A near pair are neighbours in the block. A far pair are two
 transactions half a block apart, and no transaction is in two of them. A pair within one family is left out:
-parents must come first, and what else is free inside a chunk says nothing. The model of a pair: the one with
+parents must come first, and what else is free inside a chunk says nothing. A family above MAX_FAMILY, which
+no cluster mempool holds, has no keys by feerate. The model of a pair: the one with
 the higher key stands first, but with an unknown probability of error; where keys are equal or unknown, either
 may be first. The error is drawn uniformly from 0 to `max_error_ratio`, one for the near pairs of a block and
 one for the far pairs. First come has no near pairs, because others see neighbours in another order. An own
@@ -48,6 +49,7 @@ SCORES_SQL: Final = (
     + ")"
 )
 ERROR_STEPS: Final = 500
+MAX_FAMILY: Final = 100  # the work grows with the square of a family or faster, and strangers make blocks
 ENVELOPE_EXTRA_WU: Final = 3  # a witness byte has 1, and is counted as 4
 
 Links = Mapping[int, Sequence[int]]
@@ -152,7 +154,11 @@ def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]
         "data_cost": {key: fees[key] / adjusted[key] for key in fees},
         "plain": {},
     }
+    too_large: set[int] = set()
     for members in _members(_families(links)):
+        if len(members) > MAX_FAMILY:
+            too_large.update(members)
+            continue
         own = {key: fees[key] for key in members}
         inside = {key: links[key] for key in members}
         found["ancestor_sets"] |= ancestor_set_keys(own, sizes, inside)
@@ -161,7 +167,10 @@ def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]
     for key, fee_sat in fees.items():  # parents stand before their children
         bounds = [found["plain"][parent] for parent in links[key]]
         found["plain"][key] = min([fee_sat / sizes[key], *bounds])
-    keys = {name: np.array([values[key] for key in fees]) for name, values in found.items()}
+    keys = {
+        name: np.array([math.nan if key in too_large else values[key] for key in fees], np.float64)
+        for name, values in found.items()
+    }
     keys["first_come"] = np.array(
         [math.nan if each.entered is None else -each.entered for each in block], np.float64
     )

@@ -6,7 +6,7 @@ feerate by vsize at which each is taken when the best-paying transaction with it
 before 31). chunks: the feerate by weight of its chunk (Core 31). data_cost: ancestor sets in which envelope bytes count
 as whole vbytes (Bitcoin Knots, -datacarriercost=1). plain: own feerate, behind its parents. first_come: the earliest
 entry into our mempools. Compared are neighbours in the block, and pairs half a block apart, each transaction in one of
-these; members of one family are not compared. Error model: the higher key stands first, but for an error whose
+these; members of one family are not compared, and a family above 100 has no keys by feerate. Error model: the higher key stands first, but for an error whose
 probability is the same for all pairs of a kind in a block, and uniform from 0 to max_error_ratio beforehand; equal keys
 say nothing. own: either stands first in every pair. A score is the natural logarithm of the likelihood against own.
 Without times of entry first_come scores 0, like own. Where templates of ours are known and the block holds less than

@@ -107,6 +107,19 @@ def test_members_of_one_family_are_not_compared() -> None:
     assert order_scores(block, MOST) == OrderScores(0, 0, 0, (0.0,) * 5)
 
 
+def test_a_family_that_is_too_large_says_nothing() -> None:
+    """A chain at every second of 10,000 places is silent; 20 behind it are compared, 10 of them from afar."""
+    chain = [single(2 * n - 1, n, parents=(2 * n - 3,) if n > 1 else ()) for n in range(1, 5001)]
+    others = [single(2 * n, 700) for n in range(1, 5001)]
+    falling = [single(10_001 + n, 500 - n) for n in range(20)]
+
+    found = order_scores(sorted([*chain, *others], key=lambda each: each.place) + falling, MOST)
+
+    assert scores(found) == pytest.approx(
+        dict.fromkeys(ALGORITHMS[:-1], score_of(20, 0) + score_of(10, 0)) | {"first_come": 0}, abs=1e-4
+    )
+
+
 def test_a_block_without_transactions_has_no_pairs() -> None:
     """An empty block leaves everything open."""
     assert order_scores([], MOST) == OrderScores(0, 0, 0, (0.0,) * 5)
