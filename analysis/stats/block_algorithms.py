@@ -28,7 +28,7 @@ likelihood of the algorithm divided by that of an own order.
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -48,12 +48,14 @@ SCORES_SQL: Final = (
     + ", ".join(f"{name} DOUBLE" for name in ALGORITHMS)
     + ")"
 )
+PAIR: Final = 2
 ERROR_STEPS: Final = 500
 MAX_FAMILY: Final = 100  # the work grows with the square of a family or faster, and strangers make blocks
 ENVELOPE_EXTRA_WU: Final = 3  # a witness byte has 1, and is counted as 4
 
 Links = Mapping[int, Sequence[int]]
 Pairs = npt.NDArray[np.int64]
+Search = Callable[[Mapping[int, int], Mapping[int, int], Links], dict[int, float]]
 
 
 class BlockTransaction(NamedTuple):
@@ -137,6 +139,14 @@ def ancestor_set_keys(fees: Mapping[int, int], sizes: Mapping[int, int], parents
     return taken
 
 
+def pair_keys(fees: Mapping[int, int], sizes: Mapping[int, int], parents: Links) -> dict[int, float]:
+    """Map a parent and its only child to their keys, which are the same by ancestor sets and by chunks."""
+    parent, child = sorted(fees, key=lambda key: len(parents[key]))
+    if fees[child] * sizes[parent] <= fees[parent] * sizes[child]:
+        return {key: fees[key] / sizes[key] for key in fees}
+    return dict.fromkeys(fees, sum(fees.values()) / (sizes[parent] + sizes[child]))
+
+
 def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]:
     """Return the keys of all transactions by algorithm, in the order of the block; NaN where unknown."""
     fees = {each.place: each.fee_sat for each in block}
@@ -161,9 +171,13 @@ def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]
             continue
         own = {key: fees[key] for key in members}
         inside = {key: links[key] for key in members}
-        found["ancestor_sets"] |= ancestor_set_keys(own, sizes, inside)
-        found["chunks"] |= chunk_feerates(own, weights, inside)
-        found["data_cost"] |= ancestor_set_keys(own, adjusted, inside)
+        by_ancestors: Search = pair_keys if len(members) == PAIR else ancestor_set_keys
+        by_chunk: Search = pair_keys if len(members) == PAIR else chunk_feerates
+        found["ancestor_sets"] |= by_ancestors(own, sizes, inside)
+        found["chunks"] |= by_chunk(own, weights, inside)
+        has_data = any(adjusted[key] != sizes[key] for key in members)
+        known = {key: found["ancestor_sets"][key] for key in members}
+        found["data_cost"] |= by_ancestors(own, adjusted, inside) if has_data else known
     for key, fee_sat in fees.items():  # parents stand before their children
         bounds = [found["plain"][parent] for parent in links[key]]
         found["plain"][key] = min([fee_sat / sizes[key], *bounds])

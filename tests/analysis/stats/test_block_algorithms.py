@@ -1,12 +1,16 @@
 """Test the keys of each algorithm and how a block in its order scores."""
 
+import json
 import math
 import random
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analysis.stats.block_algorithms import (
     ALGORITHMS,
@@ -14,8 +18,12 @@ from analysis.stats.block_algorithms import (
     OrderScores,
     ancestor_set_keys,
     order_scores,
+    pair_keys,
 )
+from analysis.stats.chunk_feerates import chunk_feerates
+from collector.codec.block import decode_block
 from tests.collector.codec.test_feerates import blocks
+from tests.collector.codec.test_rows import as_getblock, fees_from_getblock, rows_of
 
 MOST = 0.25
 
@@ -76,6 +84,33 @@ def test_ancestor_set_keys_keep_the_definition(block: tuple[list[int], list[int]
     found = ancestor_set_keys(dict(enumerate(fees)), dict(enumerate(sizes)), dict(enumerate(joined)))
 
     assert [found[place] for place in range(len(fees))] == by_definition(sizes, fees, joined)
+
+
+@given(st.tuples(*[st.integers(0, 500)] * 2), st.tuples(*[st.integers(1, 400)] * 2))
+def test_keys_of_a_pair_need_no_search(fees: tuple[int, int], sizes: tuple[int, int]) -> None:
+    """A parent and its child have the keys that both searches find."""
+    family = dict(enumerate(fees)), dict(enumerate(sizes)), {0: [], 1: [0]}
+
+    assert pair_keys(*family) == ancestor_set_keys(*family) == chunk_feerates(*family)
+
+
+@pytest.mark.data
+def test_a_real_block_of_2015_goes_by_plain_feerate(data_dir: Path) -> None:
+    """Block 367891 is older than the choice by ancestor sets, which came with Bitcoin Core 0.13 in 2016."""
+    (path,) = data_dir.glob("mainnet-blocks/367891-*.bin")
+    raw = path.read_bytes()
+    packed = (data_dir / "floresta" / "block_367891_spent_utxos.zst").read_bytes()
+    spent = json.loads(zstandard.ZstdDecompressor().stream_reader(packed).read())
+    _, rows = rows_of(raw, 367_891, fees_from_getblock(as_getblock(decode_block(raw), spent)))
+    block = [
+        BlockTransaction(place, row["fee_sat"], row["vsize_vb"], row["weight_wu"], 0, row["parents"], None)
+        for place, row in enumerate(rows)
+        if place
+    ]
+
+    found = scores(order_scores(block, MOST))
+
+    assert found.pop("plain") > max(found.values()) + 5
 
 
 @pytest.mark.parametrize(("n_good", "n_bad"), [(20, 0), (17, 3), (10, 10)])
