@@ -197,6 +197,10 @@ def of_itself(endpoint: str) -> dict[str, str]:
         "getzmqnotifications": json.dumps(
             [{"type": f"pub{topic}", "address": endpoint, "hwm": 100_000} for topic in ZMQ_TOPICS]
         ),
+        "gettxout": '{"bestblock":"'
+        + FIRST_TIP[::-1].hex()
+        + '","confirmations":6,"value":0.05,"scriptPubKey":'
+        '{"asm":"0 00","hex":"0020","type":"witness_v0_scripthash"},"coinbase":false}',
         "getblockcount": str(FIRST_HEIGHT),
         "getblockhash": json.dumps(FIRST_TIP[::-1].hex()),
         "getbestblockhash": json.dumps(FIRST_TIP[::-1].hex()),
