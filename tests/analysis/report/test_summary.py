@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from analysis.report.page import page
@@ -21,14 +22,18 @@ def printed(folder: Path, world: report_marts.World, *, is_terminal: bool = Fals
     return out.getvalue()
 
 
-def test_findings_and_one_row_per_pool_fit_eighty_columns(tmp_path: Path) -> None:
-    """No line has more than 80 columns, and output that is not a terminal gets no colours."""
-    text = printed(tmp_path, report_marts.mainnet_like())
+@pytest.fixture(scope="module")
+def of_mainnet(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the summary of 900 blocks, which takes seconds to make."""
+    return printed(tmp_path_factory.mktemp("mainnet"), report_marts.mainnet_like())
 
-    assert "Foundry USA mined the most" in text
-    assert re.search(r"^OCEAN +\d+ +\d\.\d.%", text, re.MULTILINE)
-    assert max(len(line) for line in text.splitlines()) <= 80
-    assert "\x1b" not in text
+
+def test_findings_and_one_row_per_pool_fit_eighty_columns(of_mainnet: str) -> None:
+    """No line has more than 80 columns, and output that is not a terminal gets no colours."""
+    assert "Foundry USA mined the most" in of_mainnet
+    assert re.search(r"^OCEAN +\d+ +\d\.\d.%", of_mainnet, re.MULTILINE)
+    assert max(len(line) for line in of_mainnet.splitlines()) <= 80
+    assert "\x1b" not in of_mainnet
 
 
 def test_a_terminal_gets_colours(tmp_path: Path) -> None:
@@ -55,9 +60,9 @@ def test_nothing_measured_is_said(tmp_path: Path) -> None:
     assert "Outside 2X" not in text
 
 
-def test_dates_and_sources_of_the_blocks_are_printed(tmp_path: Path) -> None:
+def test_dates_and_sources_of_the_blocks_are_printed(of_mainnet: str) -> None:
     """The first lines say from when the blocks are, how many there are, and who tells of them."""
-    text = " ".join(printed(tmp_path, report_marts.mainnet_like()).replace("\N{NO-BREAK SPACE}", " ").split())
+    text = " ".join(of_mainnet.replace("\N{NO-BREAK SPACE}", " ").split())
 
     assert "900 blocks of Bitcoin mainnet, found 2026-03-02" in text
     assert "900 blocks observed by our nodes: heights 941,000 to 941,899, header times 2026-03-02" in text
