@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from analysis import engine
     from analysis.checks import CheckResult
     from analysis.row_output import Row
+    from analysis.tasks import Workers
 
 TABLE_ROWS = 40
 LISTED_LAYERS = ("marts", "staging", "checks")
@@ -100,6 +101,12 @@ def build(  # noqa: PLR0917 - typer passes every option by name
     memory: Annotated[
         str | None, typer.Option(help="Most memory of DuckDB, as 2GB. Default: four fifths of the machine's.")
     ] = None,
+    engine_name: Annotated[
+        str,
+        typer.Option(
+            "--engine", help="Who makes the ranges of marts: local, or a Spark cluster (spark://…)."
+        ),
+    ] = "local",
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Only say which marts would be made, and why.")
     ] = False,
@@ -119,12 +126,27 @@ def build(  # noqa: PLR0917 - typer passes every option by name
         rows = [mart.row for mart in engine.plan(source, rules, target, chain)]
         _write(engine.PLAN_COLUMNS, rows, Format.TABLE, folding="reason")
         return
-    for _ in changes(source, chain) if watch else (None,):
-        with _progress() as progress:
-            result = engine.build(source, rules, target, chain, memory_gb=most_gb, progress=progress)
-        _print_build(result)
-        if not watch:
-            _stop_on_failure(result.checks)
+    with _workers(engine_name) as workers:
+        for _ in changes(source, chain) if watch else (None,):
+            with _progress() as progress:
+                result = engine.build(
+                    source, rules, target, chain, memory_gb=most_gb, workers=workers, progress=progress
+                )
+            _print_build(result)
+            if not watch:
+                _stop_on_failure(result.checks)
+
+
+@contextmanager
+def _workers(engine_name: str) -> Iterator["Workers | None"]:
+    """Yield the workers of a Spark cluster; None where this process makes all."""
+    if engine_name == "local":
+        yield None
+        return
+    from analysis.warehouse.workers import open_workers
+
+    with open_workers(engine_name) as workers:
+        yield workers
 
 
 @app.command("list")

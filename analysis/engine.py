@@ -36,6 +36,7 @@ from analysis.manifest import build_log, commit, sources_hash
 from analysis.parts import PartsFolder, digest, open_parts, parts_folder
 from analysis.raw_contents import file_stamps, raw_contents
 from analysis.raw_views import create_views, open_dataset, refuse_strange_paths, unreadable_file
+from analysis.tasks import HandedOut, Workers, Workplace, arrow_stream
 from collector.dataset.files import replaced_atomically
 from collector.dataset.open import Dataset
 
@@ -80,6 +81,7 @@ def build(
     threads: int | None = None,
     inside_bytes: int = INSIDE_BYTES,
     is_cut: bool = True,
+    workers: Workers | None = None,
     progress: Progress = lambda _step: None,
 ) -> BuildResult:
     """Bring every mart up to date in a new database, and run every check that reads something new.
@@ -89,7 +91,8 @@ def build(
     run. DuckDB takes at most `memory_gb` of memory (by default four fifths of the machine's) and puts the
     rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
     time, not a digit. A mart whose Parquet files have at most `inside_bytes` becomes a table of the database.
-    Without `is_cut` every mart is made as a whole, also where its head has ranges.
+    Without `is_cut` every mart is made as a whole, also where its head has ranges. With `workers` these make
+    the ranges, each with at most `memory_gb` of memory.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
     were made before the error are kept, and the next build uses them.
@@ -106,7 +109,7 @@ def build(
         if _is_finished(parts, database, stamp):
             return _finished(parts, database, time.monotonic() - start_s)
         catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-        work = _Build(catalog, opened, rule_set, parts, is_cut=is_cut)
+        work = _Build(catalog, opened, rule_set, parts, is_cut=is_cut, workers=workers, memory_gb=memory_gb)
         with _appearing(database) as path:
             most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
             with (
@@ -134,19 +137,31 @@ class _Build:
     """Makes the catalogue and the parts of one build."""
 
     def __init__(
-        self, catalog: Catalog, dataset: Dataset, rules: RuleSet, parts: PartsFolder, *, is_cut: bool
+        self,
+        catalog: Catalog,
+        dataset: Dataset,
+        rules: RuleSet,
+        parts: PartsFolder,
+        *,
+        is_cut: bool,
+        workers: Workers | None,
+        memory_gb: float | None,
     ) -> None:
         self._catalog = catalog
         self._dataset = dataset
         self._rules = rules
         self._parts = parts
         self._is_cut = is_cut
+        self._workers = workers
+        self._memory_gb = memory_gb
         self._facts: dict[str, Any] = {"chain": dataset.chain, "rules_hash": rules.hash}
 
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
         """Create raw views, staging, inputs and marts in order; run the checks; force all of it to disk."""
         self.marts = _marts(connection, self._catalog, self._dataset, self._rules, self._parts)
         self.marts.is_cut = self._is_cut
+        if self._workers is not None:
+            self.marts.elsewhere = self._handed_out(self._workers)
         create_staging(connection, self._catalog)
         for name, table in self.marts.inputs.items():
             create_input(connection, name, table)
@@ -163,6 +178,17 @@ class _Build:
         }
         connection.execute("CHECKPOINT")
         self._parts.sync()
+
+    def _handed_out(self, workers: Workers) -> HandedOut:
+        """Return what has the ranges made by workers."""
+        workplace = Workplace(
+            dataset=self._dataset.root,
+            chain=self._dataset.chain,
+            folder=self._parts.folder,
+            inputs={name: arrow_stream(table) for name, table in self.marts.inputs.items()},
+            memory_gb=self._memory_gb,
+        )
+        return HandedOut(catalog=self._catalog, workplace=workplace, workers=workers)
 
     def finish(self, database: Path, stamp: str) -> None:
         """Note that the catalogue has appeared, and remove old parts."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -106,11 +106,25 @@ def set_parameters(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
         connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
 
 
+class RangeMaker(Protocol):
+    """Makes ranges of marts in other processes; see analysis/tasks.py."""
+
+    def make(
+        self, mart: str, name: str, missing: list[Inputs], rows: Mapping[str, str]
+    ) -> Iterator[tuple[int, Part]]:
+        """Yield the part of each range in the order in which they end, with its place among `missing`.
+
+        `missing` has the inputs of each range of `mart`, `name` is that of their parts. `rows` maps each
+        stored mart that is done to the query that reads its parts.
+        """
+
+
 @dataclass
 class IncrementalMarts:
     """Walks through the marts in the order of a build: `plan` only looks, `make` makes what changed.
 
-    Without `is_cut` every mart is made as a whole, also where its head has ranges or late columns.
+    Without `is_cut` every mart is made as a whole, also where its head has ranges or late columns. With
+    `elsewhere` the ranges of marts are made by other processes, and all else here.
     """
 
     catalog: Catalog
@@ -119,11 +133,13 @@ class IncrementalMarts:
     raw: Mapping[str, Content]
     inputs: Mapping[str, pa.Table]
     is_cut: bool = True
+    elsewhere: RangeMaker | None = None
     used: list[Part] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._walker = Ranges(self.catalog)
+        self._rows: dict[str, str] = {}  # by mart that is done: the query that reads its parts
 
     def fingerprints(self) -> Fingerprints:
         """Return the fingerprints of what is known before any mart: raw tables, staging, rules, facts."""
@@ -279,22 +295,36 @@ class IncrementalMarts:
         if parts is None:
             begun_s = time.monotonic()
             self._begin(recipe, steps)
-            parts = [
-                self.parts.find(recipe.name, inputs)
-                or self.parts.make(connection, *recipe._replace(inputs=inputs), is_range=True)
-                for inputs in walk
-            ]
+            if self.elsewhere is None:
+                parts = [
+                    self.parts.find(recipe.name, inputs)
+                    or self.parts.make(connection, *recipe._replace(inputs=inputs), is_range=True)
+                    for inputs in walk
+                ]
+            else:
+                parts = self._ranges_elsewhere(self.elsewhere, recipe, list(walk))
             # Without any range the mart is made as a whole, and has no row.
             parts = parts or [self.parts.make(connection, *recipe)]
             self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s)
         self.used += parts
         return parts
 
+    def _ranges_elsewhere(self, maker: RangeMaker, recipe: "_Recipe", ranges: list[Inputs]) -> list[Part]:
+        """Return the part of each range in order; have those that are missing made by other processes."""
+        parts = [self.parts.find(recipe.name, inputs) for inputs in ranges]
+        places = [place for place, part in enumerate(parts) if part is None]
+        missing = [ranges[place] for place in places]
+        for number, part in maker.make(recipe.mart, recipe.name, missing, self._rows) if missing else ():
+            parts[places[number]] = self.parts.add(part, is_range=True)
+        return [part for part in parts if part is not None]
+
     def _create(
         self, connection: duckdb.DuckDBPyConnection, parts: list[Part], types: Types, inside_bytes: int
     ) -> None:
         kind = "TABLE" if sum(part.n_bytes for part in parts) <= inside_bytes else "VIEW"
-        connection.execute(f"CREATE {kind} {parts[0].name} AS {self.parts.rows_sql(parts, types)}")
+        rows = self.parts.rows_sql(parts, types)
+        connection.execute(f"CREATE {kind} {parts[0].name} AS {rows}")
+        self._rows[parts[0].name] = rows
 
 
 class _Recipe(NamedTuple):

@@ -148,33 +148,12 @@ class PartsFolder:
 
         A kill loses a range if it comes within `SAVE_S` seconds; the next build makes it again.
         """
-        begun_s = time.monotonic()
-        file = _file(name, inputs)
-        path = self.folder / file
-        path.parent.mkdir(exist_ok=True)
-        temporary = temporary_path(path)
-        wide = _replaced(types, STORED_TYPE)
-        rows = f"SELECT *{wide} FROM ({query})" if wide else query  # noqa: S608 - a query from our own files
-        try:
-            answer = connection.execute(
-                f"COPY ({rows}) TO {_literal(str(temporary))} (FORMAT parquet)"
-            ).fetchone()
-            n_rows = answer[0] if answer else 0
-            part = Part(
-                file=file,
-                inputs=dict(inputs),
-                content=_content(temporary),
-                columns=_column_hashes(connection, temporary) if n_rows <= HASHED_ROWS else {},
-                n_bytes=temporary.stat().st_size,
-                n_rows=n_rows,
-                wall_s=time.monotonic() - begun_s,
-            )
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        self.state.parts.pop(file, None)
-        self.state.parts[file] = part
+        return self.add(write_part(connection, self.folder, name, inputs, query, types), is_range=is_range)
+
+    def add(self, part: Part, *, is_range: bool = False) -> Part:
+        """Note a part that was written, and return it."""
+        self.state.parts.pop(part.file, None)
+        self.state.parts[part.file] = part
         if not is_range or time.monotonic() - self._saved_s > SAVE_S:
             self.save()
         return part
@@ -245,6 +224,43 @@ class PartsFolder:
             return path.stat().st_size == part.n_bytes and (part.is_synced or _content(path) == part.content)
         except OSError:
             return False
+
+
+def write_part(  # noqa: PLR0917 - the parts of one recipe
+    connection: duckdb.DuckDBPyConnection,
+    folder: Path,
+    name: str,
+    inputs: Inputs,
+    query: str,
+    types: Types,
+) -> Part:
+    """Run a query, store its rows in their order in a file that appears by rename, and return the part."""
+    begun_s = time.monotonic()
+    file = _file(name, inputs)
+    path = folder / file
+    path.parent.mkdir(exist_ok=True)
+    temporary = temporary_path(path)
+    wide = _replaced(types, STORED_TYPE)
+    rows = f"SELECT *{wide} FROM ({query})" if wide else query  # noqa: S608 - a query from our own files
+    try:
+        answer = connection.execute(
+            f"COPY ({rows}) TO {_literal(str(temporary))} (FORMAT parquet)"
+        ).fetchone()
+        n_rows = answer[0] if answer else 0
+        part = Part(
+            file=file,
+            inputs=dict(inputs),
+            content=_content(temporary),
+            columns=_column_hashes(connection, temporary) if n_rows <= HASHED_ROWS else {},
+            n_bytes=temporary.stat().st_size,
+            n_rows=n_rows,
+            wall_s=time.monotonic() - begun_s,
+        )
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return part
 
 
 def parts_folder(database: Path) -> Path:

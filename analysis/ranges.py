@@ -38,6 +38,12 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
+def set_range(connection: duckdb.DuckDBPyConnection, ranges: InRanges, first: int) -> None:
+    """Make the range that begins with the key `first` the one which the conditions of `ranges` select."""
+    connection.execute("SET VARIABLE range_from = ?", [first])
+    connection.execute("SET VARIABLE range_to = ?", [first + KINDS[ranges.by].width])
+
+
 @dataclass
 class Ranges:
     """Walks through the ranges of marts; `contents` keeps what was found out of rows in this build."""
@@ -52,8 +58,7 @@ class Ranges:
         kind = KINDS[ranges.by]
         firsts = [first for (first,) in connection.execute(kind.query).fetchall()]
         for first in firsts:
-            connection.execute("SET VARIABLE range_from = ?", [first])
-            connection.execute("SET VARIABLE range_to = ?", [first + kind.width])
+            set_range(connection, ranges, first)
             with stand_ins(connection, self.catalog, model, ranges.reads):
                 contents = {
                     relation: self._content(

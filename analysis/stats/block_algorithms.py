@@ -17,8 +17,7 @@ computed from the transactions of the block alone:
 
 Two kinds of pairs are compared with the keys. A near pair are neighbours in the block. A far pair are two
 transactions half a block apart, and no transaction is in two of them. A pair within one family is left out:
-parents must come first, and what else is free inside a chunk says nothing. A family above MAX_FAMILY, which
-no cluster mempool holds, has no keys by feerate. The model of a pair: the one with
+parents must come first, and what else is free inside a chunk says nothing. The model of a pair: the one with
 the higher key stands first, but with an unknown probability of error; where keys are equal or unknown, either
 may be first. The error is drawn uniformly from 0 to `max_error_ratio`, one for the near pairs of a block and
 one for the far pairs. First come has no near pairs, because others see neighbours in another order. An own
@@ -28,7 +27,7 @@ likelihood of the algorithm divided by that of an own order.
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -48,14 +47,11 @@ SCORES_SQL: Final = (
     + ", ".join(f"{name} DOUBLE" for name in ALGORITHMS)
     + ")"
 )
-PAIR: Final = 2
 ERROR_STEPS: Final = 500
-MAX_FAMILY: Final = 100  # the work grows with the square of a family or faster, and strangers make blocks
 ENVELOPE_EXTRA_WU: Final = 3  # a witness byte has 1, and is counted as 4
 
 Links = Mapping[int, Sequence[int]]
 Pairs = npt.NDArray[np.int64]
-Search = Callable[[Mapping[int, int], Mapping[int, int], Links], dict[int, float]]
 
 
 class BlockTransaction(NamedTuple):
@@ -139,14 +135,6 @@ def ancestor_set_keys(fees: Mapping[int, int], sizes: Mapping[int, int], parents
     return taken
 
 
-def pair_keys(fees: Mapping[int, int], sizes: Mapping[int, int], parents: Links) -> dict[int, float]:
-    """Map a parent and its only child to their keys, which are the same by ancestor sets and by chunks."""
-    parent, child = sorted(fees, key=lambda key: len(parents[key]))
-    if fees[child] * sizes[parent] <= fees[parent] * sizes[child]:
-        return {key: fees[key] / sizes[key] for key in fees}
-    return dict.fromkeys(fees, sum(fees.values()) / (sizes[parent] + sizes[child]))
-
-
 def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]:
     """Return the keys of all transactions by algorithm, in the order of the block; NaN where unknown."""
     fees = {each.place: each.fee_sat for each in block}
@@ -164,27 +152,16 @@ def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]
         "data_cost": {key: fees[key] / adjusted[key] for key in fees},
         "plain": {},
     }
-    too_large: set[int] = set()
     for members in _members(_families(links)):
-        if len(members) > MAX_FAMILY:
-            too_large.update(members)
-            continue
         own = {key: fees[key] for key in members}
         inside = {key: links[key] for key in members}
-        by_ancestors: Search = pair_keys if len(members) == PAIR else ancestor_set_keys
-        by_chunk: Search = pair_keys if len(members) == PAIR else chunk_feerates
-        found["ancestor_sets"] |= by_ancestors(own, sizes, inside)
-        found["chunks"] |= by_chunk(own, weights, inside)
-        has_data = any(adjusted[key] != sizes[key] for key in members)
-        known = {key: found["ancestor_sets"][key] for key in members}
-        found["data_cost"] |= by_ancestors(own, adjusted, inside) if has_data else known
+        found["ancestor_sets"] |= ancestor_set_keys(own, sizes, inside)
+        found["chunks"] |= chunk_feerates(own, weights, inside)
+        found["data_cost"] |= ancestor_set_keys(own, adjusted, inside)
     for key, fee_sat in fees.items():  # parents stand before their children
         bounds = [found["plain"][parent] for parent in links[key]]
         found["plain"][key] = min([fee_sat / sizes[key], *bounds])
-    keys = {
-        name: np.array([math.nan if key in too_large else values[key] for key in fees], np.float64)
-        for name, values in found.items()
-    }
+    keys = {name: np.array([values[key] for key in fees]) for name, values in found.items()}
     keys["first_come"] = np.array(
         [math.nan if each.entered is None else -each.entered for each in block], np.float64
     )

@@ -35,13 +35,10 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         "What a pool runs": (
             "What the blocks of a pool show: kinds of transactions that it mines and passes over, signals, "
-            "header times, the order of transactions, and candidates for payments elsewhere. None of it "
-            "proves an intention, a program or a contract. A transaction may never have reached the pool. A "
-            "miner may have chosen the template in the pool's place. A signal is a statement. A low feerate "
-            "may be the pool's own payment or a promise kept for free. What was never offered to our nodes "
-            "shows nothing. An order is that of an algorithm, and any software may have it. Where two "
-            "algorithms give the same order, nothing tells them apart, and an area sorted by the age of "
-            "coins looks like sold places."
+            "header times, and candidates for payments elsewhere. None of it proves an intention, a "
+            "program or a contract. A transaction may never have reached the pool. A miner may have chosen "
+            "the template in the pool's place. A signal is a statement. A low feerate may be the pool's "
+            "own payment or a promise kept for free. What was never offered to our nodes shows nothing."
         ),
         "Active chain": (
             "The branch with the most work in the dataset. Blocks on other branches are stale: they "

@@ -1,26 +1,25 @@
 /*
 summary = "Which algorithm explains the order of each block: ancestor sets, chunks, data cost, plain, first come, or none."
 method = """
-Each algorithm gives the transactions keys, on this block alone (analysis/stats/block_algorithms.py). ancestor_sets:
-the feerate by vsize at which each is taken when the best-paying transaction with its ancestors is always next
-(Bitcoin Core before 31). chunks: the feerate by weight of its chunk (Core 31). data_cost: ancestor sets in which
-envelope bytes count as whole vbytes (Bitcoin Knots, -datacarriercost=1). plain: own feerate, behind its parents (Core
-before 0.13). first_come: the earliest entry into our mempools. Compared are neighbours in the block, and pairs half a
-block apart, each transaction in one of these; members of one family are not compared, and a family above 100 has no
-keys by feerate. Error model: the higher key stands first, but for an error whose probability is the same for all
-pairs of a kind in a block, and uniform from 0 to max_error_ratio beforehand; equal keys say nothing. own: either
-stands first in every pair. A score is the natural logarithm of the likelihood against own. Without times of entry
-first_come scores 0, like own. Where templates of ours are known and the block holds less than min_template_ratio of
-the best of them (block_order), it was not chosen by feerate, however it is sorted: the four algorithms by feerate
-then score no more than ln(wrong_template_ratio). Beforehand each of the six is as probable as any other. A block
-leaves open the most probable ones that together have 95 %, and those that tie with the last of them. Most small
-blocks leave several open, because their orders coincide. A node also counts sigops, and fees that its operator
-changed, which show as errors. So does an area sorted by coin age (Knots, -blockprioritysize), and a block that is one
-such area is an own order: no dataset has the ages of coins, and places that were sold look alike.
+Each algorithm gives the transactions keys, on this block alone (analysis/stats/block_algorithms.py). ancestor_sets: the
+feerate by vsize at which each is taken when the best-paying transaction with its ancestors is always next (Bitcoin Core
+before 31). chunks: the feerate by weight of its chunk (Core 31). data_cost: ancestor sets in which envelope bytes count
+as whole vbytes (Bitcoin Knots, -datacarriercost=1). plain: own feerate, behind its parents. first_come: the earliest
+entry into our mempools. Compared are neighbours in the block, and pairs half a block apart, each transaction in one of
+these; members of one family are not compared. Error model: the higher key stands first, but for an error whose
+probability is the same for all pairs of a kind in a block, and uniform from 0 to max_error_ratio beforehand; equal keys
+say nothing. own: either stands first in every pair. A score is the natural logarithm of the likelihood against own.
+Without times of entry first_come scores 0, like own. Where templates of ours are known and the block holds less than
+min_template_ratio of the best of them (block_order), it was not chosen by feerate, however it is sorted: the four
+algorithms by feerate then score no more than ln(wrong_template_ratio). Beforehand each of the six is as probable as any
+other. A block leaves open the most probable ones that together have 95 %, and those that tie with the last of them.
+Most small blocks leave several open, because their orders coincide. A node also counts sigops, and fees that its
+operator changed, which show as errors. So does an area sorted by coin age (Knots, -blockprioritysize), and a block that
+is one such area is an own order: no dataset has the ages of coins, and places that were sold look alike.
 """
 cost = """
-Every block is walked through in Python: families of three and more are taken apart by the ancestor-set algorithm, twice
-where they have envelopes, and into chunks. SQL has neither.
+Every block is walked through in Python, and the families in it are taken apart twice by the ancestor-set algorithm and
+once into chunks: SQL has neither.
 """
 grain = ["block_hash"]
 late = {relation = "block_order", key = "block_hash", columns = ["pool"]}

@@ -1,16 +1,12 @@
 """Test the keys of each algorithm and how a block in its order scores."""
 
-import json
 import math
 import random
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from analysis.stats.block_algorithms import (
     ALGORITHMS,
@@ -18,12 +14,8 @@ from analysis.stats.block_algorithms import (
     OrderScores,
     ancestor_set_keys,
     order_scores,
-    pair_keys,
 )
-from analysis.stats.chunk_feerates import chunk_feerates
-from collector.codec.block import decode_block
 from tests.collector.codec.test_feerates import blocks
-from tests.collector.codec.test_rows import as_getblock, fees_from_getblock, rows_of
 
 MOST = 0.25
 
@@ -86,33 +78,6 @@ def test_ancestor_set_keys_keep_the_definition(block: tuple[list[int], list[int]
     assert [found[place] for place in range(len(fees))] == by_definition(sizes, fees, joined)
 
 
-@given(st.tuples(*[st.integers(0, 500)] * 2), st.tuples(*[st.integers(1, 400)] * 2))
-def test_keys_of_a_pair_need_no_search(fees: tuple[int, int], sizes: tuple[int, int]) -> None:
-    """A parent and its child have the keys that both searches find."""
-    family = dict(enumerate(fees)), dict(enumerate(sizes)), {0: [], 1: [0]}
-
-    assert pair_keys(*family) == ancestor_set_keys(*family) == chunk_feerates(*family)
-
-
-@pytest.mark.data
-def test_a_real_block_of_2015_goes_by_plain_feerate(data_dir: Path) -> None:
-    """Block 367891 is older than the choice by ancestor sets, which came with Bitcoin Core 0.13 in 2016."""
-    (path,) = data_dir.glob("mainnet-blocks/367891-*.bin")
-    raw = path.read_bytes()
-    packed = (data_dir / "floresta" / "block_367891_spent_utxos.zst").read_bytes()
-    spent = json.loads(zstandard.ZstdDecompressor().stream_reader(packed).read())
-    _, rows = rows_of(raw, 367_891, fees_from_getblock(as_getblock(decode_block(raw), spent)))
-    block = [
-        BlockTransaction(place, row["fee_sat"], row["vsize_vb"], row["weight_wu"], 0, row["parents"], None)
-        for place, row in enumerate(rows)
-        if place
-    ]
-
-    found = scores(order_scores(block, MOST))
-
-    assert found.pop("plain") > max(found.values()) + 5
-
-
 @pytest.mark.parametrize(("n_good", "n_bad"), [(20, 0), (17, 3), (10, 10)])
 def test_a_score_is_the_mean_likelihood_over_all_errors(n_good: int, n_bad: int) -> None:
     """Far pairs alone count for first come: so many stand in order of entry, so many do not."""
@@ -140,19 +105,6 @@ def test_members_of_one_family_are_not_compared() -> None:
     block = [single(place, 100 * place, parents=(place - 1,)) for place in range(1, 20)]
 
     assert order_scores(block, MOST) == OrderScores(0, 0, 0, (0.0,) * 5)
-
-
-def test_a_family_that_is_too_large_says_nothing() -> None:
-    """A chain at every second of 10,000 places is silent; 20 behind it are compared, 10 of them from afar."""
-    chain = [single(2 * n - 1, n, parents=(2 * n - 3,) if n > 1 else ()) for n in range(1, 5001)]
-    others = [single(2 * n, 700) for n in range(1, 5001)]
-    falling = [single(10_001 + n, 500 - n) for n in range(20)]
-
-    found = order_scores(sorted([*chain, *others], key=lambda each: each.place) + falling, MOST)
-
-    assert scores(found) == pytest.approx(
-        dict.fromkeys(ALGORITHMS[:-1], score_of(20, 0) + score_of(10, 0)) | {"first_come": 0}, abs=1e-4
-    )
 
 
 def test_a_block_without_transactions_has_no_pairs() -> None:

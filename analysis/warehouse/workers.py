@@ -1,0 +1,98 @@
+"""Have the ranges of marts made by the workers of a Spark cluster: Spark hands them out, DuckDB computes.
+
+Each range is a job of one task, so a worker that dies costs its range alone: Spark gives it to another one.
+Nothing is computed in Spark's own SQL, which takes more than ten times as long for our models.
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import duckdb
+
+from analysis.errors import AnalysisError, WarehouseError
+from analysis.parts import Part
+from analysis.tasks import Task, Workplace, make_range
+from analysis.warehouse.session import open_session, pyspark
+
+LOCAL: Final = "local"
+MASTER: Final = re.compile(r"(spark|k8s)://\S+|yarn|local(-cluster)?\[[\d*, ]+\]")
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.speculation": "false",  # no range is made twice
+    "spark.executorEnv.PYTHONSAFEPATH": "1",  # nothing of a current folder is imported
+}
+
+
+class SparkWorkers:
+    """Makes ranges in the Python processes of a Spark cluster."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        java_error = importlib.import_module("py4j.protocol").Py4JError  # py4j comes with PySpark
+        self._errors: tuple[type[Exception], ...] = (pyspark("errors").PySparkException, java_error)
+
+    def make(self, workplace: Workplace, tasks: list[Task]) -> Iterator[tuple[int, Part]]:
+        """Yield the number of each task and the part that it made, in the order in which they end.
+
+        Raises duckdb.Error where a query fails, and WarehouseError where Spark gives a range up.
+        """
+        n_at_once = min(len(tasks), max(1, self._context.defaultParallelism))
+        with ThreadPoolExecutor(n_at_once) as threads:
+            numbers: dict[Future[Part], int] = {
+                threads.submit(self._made, workplace, task): number for number, task in enumerate(tasks)
+            }
+            try:
+                for done in as_completed(numbers):
+                    yield numbers[done], done.result()
+            finally:
+                threads.shutdown(cancel_futures=True)
+
+    def _made(self, workplace: Workplace, task: Task) -> Part:
+        """Make one range as a job of its own. Each thread waits for one job."""
+        work: Callable[[Task], Part | AnalysisError | duckdb.Error] = partial(_attempt, workplace)
+        found: Part | AnalysisError | duckdb.Error
+        try:
+            (found,) = self._context.parallelize([task], 1).map(work).collect()
+        except self._errors as error:
+            reason = str(error).strip().splitlines()[0]
+            raise WarehouseError(f"Spark gives up a range of {task.mart} ({reason})") from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@contextmanager
+def open_workers(master: str) -> Iterator[SparkWorkers]:
+    """Connect to a Spark cluster, yield its workers, and leave it at the end.
+
+    `master` is an address as Spark has it: spark://HOST:PORT, k8s://…, yarn, local[N] or local-cluster[…].
+    Raises WarehouseError for another text, and where PySpark, Java or the cluster is missing.
+    """
+    if not MASTER.fullmatch(master):
+        raise WarehouseError(
+            f"{master!r} is no engine; write {LOCAL}, or the address of a Spark cluster as spark://HOST:7077"
+        )
+    os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = open_session({**SETTINGS, "spark.master": master})
+    try:
+        yield SparkWorkers(session.sparkContext)
+    finally:
+        session.stop()
+
+
+def _attempt(workplace: Workplace, task: Task) -> Part | AnalysisError | duckdb.Error:
+    """Make a range; return an error that another attempt would meet again, so that Spark makes none."""
+    try:
+        return make_range(workplace, task)
+    except (AnalysisError, duckdb.Error) as error:
+        return error
