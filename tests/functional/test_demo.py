@@ -20,7 +20,8 @@ from collector.regtest.run import TRUTH_FILE
 from tests.analysis.report.chromium import browser
 from tests.collector.codec.node_rows import expected_block, expected_transaction
 
-pytestmark = pytest.mark.bitcoind
+# The demo is played within the time of its first test.
+pytestmark = [pytest.mark.bitcoind, pytest.mark.timeout(900)]
 
 
 class Played(NamedTuple):
