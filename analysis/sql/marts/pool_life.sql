@@ -5,13 +5,13 @@ A silence is judged by the share that the pool had next to it: a pool that shran
 silent for some hours. The last recent_blocks blocks of the pool and the silence after them make a stretch of N blocks,
 of which n are the pool's. If its share was constant there, they are any n of the N, each choice equally likely, and the
 chance that none of them is among the last s blocks is exactly C(N - s, n) / C(N, n). A pool with fewer blocks is judged
-by all that it has. For the silence before, the same holds with the first blocks. No stretch counts blocks of the pool
-beyond a hole of more than hole_blocks heights, because its share may have changed there. Every pool is tested twice, so
-the chances are corrected for the number of tests (Holm, as in empty_intervals). Below max_p_value the silence is not
-chance: the pool was born after the window began, or died before it ended. Where all pools have constant shares and the
-window has no such hole, at most one window in 20 has any pool flagged. Few blocks are not enough to show either. A pool
-that came back, was renamed or changed its tag is not dead; pool_rename has the evidence for that. Unknown is not a pool
-and has no row.
+by all that it has. For the silence before, the same holds with the first blocks. A stretch ends at a hole of more than
+hole_blocks heights, because the share may have changed there: a pool that is only absent beyond a hole is neither born
+nor dead. Every pool is tested twice, so the chances are corrected for the number of tests (Holm, as in
+empty_intervals). Below max_p_value the silence is not chance: the pool was born after the window or the hole before it,
+or died before the end of the window or the next hole. Where all pools have constant shares, at most one window in 20
+has any pool flagged. Few blocks are not enough to show either. A pool that came back, was renamed or changed its tag is
+not dead; pool_rename has the evidence for that. Unknown is not a pool and has no row.
 """
 grain = ["pool"]
 [parameters]
@@ -27,11 +27,11 @@ first_day = "DATE  UTC day of that block's header time"
 last_height = "INTEGER  its last block in the window"
 last_day = "DATE  UTC day of that block's header time"
 silent_before_count = "BIGINT  blocks of the window before its first"
-silent_before_p_value = "DOUBLE  0..1, chance of such a silence at the share that the pool had next to it"
+silent_before_p_value = "DOUBLE  0..1, chance of such a silence up to a hole, at the share that the pool had next to it"
 silent_before_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
 is_birth = "BOOLEAN  it began inside the window"
 silent_after_count = "BIGINT  blocks of the window after its last"
-silent_after_p_value = "DOUBLE  0..1, chance of such a silence at the share that the pool had next to it"
+silent_after_p_value = "DOUBLE  0..1, chance of such a silence up to a hole, at the share that the pool had next to it"
 silent_after_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
 is_death = "BOOLEAN  it ended inside the window"
 told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
@@ -89,12 +89,14 @@ lives as (
         total_block_count - max(number) as silent_after_count,
         least(count(*) filter (where is_in_first_piece), getvariable('recent_blocks')) as first_block_count,
         least(count(*) filter (where is_in_last_piece), getvariable('recent_blocks')) as last_block_count,
+        min(number) - min(piece_first_number) as near_silent_before_count,
+        max(piece_last_number) - max(number) as near_silent_after_count,
         -- A stretch ends before the next block of the pool beside it, or with the piece.
         coalesce(
-            min(number) filter (where is_in_first_piece and place = getvariable('recent_blocks') + 1) - 1,
-            min(piece_last_number)
-        ) as first_stretch_count,
-        total_block_count - coalesce(
+            min(number) filter (where is_in_first_piece and place = getvariable('recent_blocks') + 1),
+            min(piece_last_number) + 1
+        ) - min(piece_first_number) as first_stretch_count,
+        max(piece_last_number) - coalesce(
             max(number) filter (where is_in_last_piece and place_from_last = getvariable('recent_blocks') + 1),
             max(piece_first_number) - 1
         ) as last_stretch_count
@@ -105,8 +107,8 @@ lives as (
 judged as (
     select
         *,
-        silence_chance(first_stretch_count, first_block_count, silent_before_count) as silent_before_p_value,
-        silence_chance(last_stretch_count, last_block_count, silent_after_count) as silent_after_p_value
+        silence_chance(first_stretch_count, first_block_count, near_silent_before_count) as silent_before_p_value,
+        silence_chance(last_stretch_count, last_block_count, near_silent_after_count) as silent_after_p_value
     from lives
 ),
 
