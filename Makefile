@@ -90,6 +90,7 @@ gpu:  ## Compare every kernel with the reference on this machine's GPU, and meas
 	    $(PYTHON) -m pytest -m gpu tests/gpuhash/test_gpu.py; \
 	  else echo "pytest and pytest-timeout are not installed: the same comparisons ran above, the tests are left out"; fi
 	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --json bench-gpu.json
+	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --sizes --json bench-gpu-sizes.json
 
 docs: $(READY)  ## Bring the generated parts of the READMEs up to date
 	@$(BIN)/cog -r -p "import tests.cog_parts as parts" $$(git ls-files '*.md' 'collector/dataset/rows.py' | xargs grep -l '\[\[\[cog')

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuhash.chain_rules import MAX_TIMEWARP_S, PERIOD, ChainRules, median_times_past, required_bits
+from gpuhash.chain_rules import (
+    MAX_TIMEWARP_S,
+    MEDIAN_HEADERS,
+    PERIOD,
+    ChainRules,
+    median_times_past,
+    required_bits,
+)
 from gpuhash.errors import InvalidInputError
 from gpuhash.hashing import HEADER_BYTES, sha256d_headers
 from gpuhash.packing import Bytes
@@ -41,7 +48,8 @@ def header_faults(
     block of the chain must be the right one, no target may be easier than the chain's limit, and linked
     headers must state the target and have a time that the headers before them demand. Where earlier headers
     that are not given would decide, nothing is checked: the target until the first whole period has passed,
-    and the time for 11 headers. Raises InvalidInputError for an array of another shape.
+    and the time of the first 11 headers of a list that does not begin with the first block. Raises
+    InvalidInputError for an array of another shape.
     """
     hashes = sha256d_headers(headers, backend=backend)
     found = list(_work_faults(headers, hashes))
@@ -142,9 +150,12 @@ def _target_faults(headers: Bytes, at: Position) -> Iterator[HeaderFault]:
 
 def _time_faults(headers: Bytes, at: Position) -> Iterator[HeaderFault]:
     times = header_numbers(headers, 68)
-    past = median_times_past(times)
+    past = median_times_past(times, is_from_first=at.first_height == 0)
     for index in np.flatnonzero(times <= past):
-        reason = f"time {times[index]} is not after the median of the 11 headers before, {past[index]}"
+        n_before = min(index, MEDIAN_HEADERS)
+        reason = (
+            f"time {times[index]} is not after the median of the {n_before} headers before, {past[index]}"
+        )
         yield HeaderFault(index=int(index), reason=reason)
     if at.rules.starts_from_first_of_period:
         heights = at.first_height + np.arange(1, len(times))

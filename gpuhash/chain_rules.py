@@ -163,9 +163,17 @@ def _last_hard_bits(rules: ChainRules, heights: Numbers, bits: Numbers) -> Numbe
     return np.where(positions < 0, -1, bits[np.maximum(positions, 0)])
 
 
-def median_times_past(times: Numbers) -> Numbers:
-    """Return the median time of the 11 headers before each header, int64[n]; -1 for the first 11."""
+def median_times_past(times: Numbers, *, is_from_first: bool) -> Numbers:
+    """Return the median time of the 11 headers before each header, int64[n]; -1 where it is not known.
+
+    Where fewer than 11 are given, it is known only if the first of them is the first block of the chain
+    (`is_from_first`). Of an even number the later one of the middle two counts.
+    Source: Bitcoin Core, src/chain.h, CBlockIndex::GetMedianTimePast.
+    """
     past = np.full(len(times), -1, np.int64)
+    if is_from_first:
+        for n_before in range(1, min(MEDIAN_HEADERS, len(times))):
+            past[n_before] = np.sort(times[:n_before])[n_before // 2]
     if len(times) > MEDIAN_HEADERS:
         windows = np.lib.stride_tricks.sliding_window_view(times[:-1], MEDIAN_HEADERS)
         past[MEDIAN_HEADERS:] = np.partition(windows, MEDIAN_HEADERS // 2, axis=1)[:, MEDIAN_HEADERS // 2]

@@ -163,6 +163,20 @@ def test_a_time_before_the_median_is_found() -> None:
     assert fault.reason.endswith(f"is not after the median of the 11 headers before, {BEGIN_S + 5 * 600}")
 
 
+def test_the_first_headers_of_a_chain_have_a_median_too() -> None:
+    """Before the 5th there are four: the later one of the middle two counts, as in Bitcoin Core.
+
+    In a list that begins later, headers that are not given would decide.
+    """
+    headers = mine_chain(rules(), 8, lambda height: {4: -600}.get(height, 600))  # as old as the third
+
+    (fault,) = faults_of(headers, rules())
+    assert (fault.index, fault.reason.split(", ")[-1]) == (4, str(BEGIN_S + 2 * 600))
+    assert "median of the 4 headers before" in fault.reason
+    assert faults_of(headers, rules(), first_height=PERIOD + 1) == []
+    assert faults_of(mine_chain(rules(), 8, lambda height: {4: -599}.get(height, 600)), rules()) == []
+
+
 def test_the_20_minute_rule_of_test_networks() -> None:
     """After 20 minutes the easiest target is required, then the last hard one again; at no other time."""
     chain = rules(easy_after_20_minutes=True)
@@ -229,6 +243,8 @@ def test_real_headers_follow_the_rules_of_main(data_dir: Path) -> None:
     found = header_faults(forged, at=at, backend="reference")
     assert {fault.index for fault in found} == {5000, 5001}
     assert any("easier than the limit of main" in fault.reason for fault in found)
+    shorter = np.delete(headers[:5000], 3000, axis=0)
+    assert [fault.index for fault in header_faults(shorter, at=at, backend="reference")] == [3000]
 
 
 @pytest.mark.data
