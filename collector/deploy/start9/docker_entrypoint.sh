@@ -37,6 +37,10 @@ stop() {
     wait "$collector" || true
 }
 trap 'stop; exit 0' TERM INT
-wait -n "$collector" "$page" || true
+# bash's own wait for the first of two does not know a process that ended before it was asked.
+while kill -0 "$collector" && kill -0 "$page"; do
+    sleep 1 &
+    wait $!
+done 2> /dev/null
 stop
 exit 1
