@@ -34,7 +34,12 @@ KINDS: Final[Mapping[str, Kind]] = {
     "days": Kind(
         "SELECT DISTINCT cut_no // 1000000000 * 1000000000 FROM mempool_cuts ORDER BY ALL", 1_000_000_000
     ),
-    "heights": Kind("SELECT DISTINCT height // 200 * 200 FROM chain_blocks ORDER BY ALL", 200),
+    # Only our own blocks have transactions; a chain of which others tell costs no range.
+    "heights": Kind(
+        "SELECT DISTINCT height // 200 * 200 FROM chain_blocks SEMI JOIN stg_blocks USING (block_hash)"
+        " ORDER BY ALL",
+        200,
+    ),
 }
 
 

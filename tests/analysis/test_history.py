@@ -13,6 +13,8 @@ import pytest
 from analysis.attribution.rules import default_rules_dir
 from analysis.database import open_database
 from analysis.engine import build
+from analysis.late import early_name
+from analysis.parts import parts_folder
 from collector.dataset.open import Dataset
 from collector.external.store import Origin, read_import, store_import
 
@@ -26,6 +28,7 @@ MARTS = (
     "block_disagreement",
     "arrival_summary",
     "arrival_spread",
+    "block_order",
 )
 LABELS = "pool-labels-610683-699999.parquet"
 
@@ -101,6 +104,16 @@ def test_every_result_names_its_sources(database: Path, data_dir: Path) -> None:
     counts = pd.concat([pd.read_csv(file, sep="\t") for file in files])["transaction_count"]
     assert (n_empty, n_blocks) == ((counts == 1).sum(), 1012)
     assert priced == fees == 1012
+
+
+def test_blocks_of_others_cost_no_range(database: Path) -> None:
+    """A mart of transactions is made once and has no row, though others tell of more than 100,000 blocks."""
+    with open_database(database) as connection:
+        assert connection.execute("SELECT count(*) FROM block_order").fetchone() == (0,)
+        ((n_blocks,),) = connection.execute("SELECT count(*) FROM chain_blocks").fetchall()
+
+    assert n_blocks > 100_000
+    assert len(list((parts_folder(database) / early_name("block_order")).iterdir())) == 1
 
 
 def test_intervals_are_on_the_clock_of_one_source(database: Path) -> None:
