@@ -1,6 +1,6 @@
 """Test that one changed value that contradicts other rows is found by the check made for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,6 +10,7 @@ from collector.check import run
 from collector.check.model import BREACH, OK, CheckResult
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
+from tests.collector.check.clean_view import CleanView, clean_view
 from tests.collector.check.made_dataset import Rows, at_us, header, make_all_rows, name, write
 from tests.collector.check.test_check import change, double, drop
 
@@ -173,14 +174,22 @@ PLANTED: list[tuple[str, str, Plant]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CleanView]:
+    """Open a dataset without a fault."""
+    with clean_view(make_all_rows(), tmp_path_factory.mktemp("agreement")) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize(("check", "what", "plant"), PLANTED, ids=[each[1] for each in PLANTED])
 def test_what_does_not_agree_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, what: str, plant: Plant
+    clean: CleanView, tmp_path: Path, check: str, what: str, plant: Plant
 ) -> None:
     """The named check finds the changed value; test_check shows that nothing is found without it."""
     rows = make_all_rows()
     plant(rows)
-    assert result(write(tmp_path / "changed", rows), check, monkeypatch).status == BREACH, what
+    with clean.changed(rows, tmp_path) as view:
+        assert CHECKS[check](view).status == BREACH, what
 
 
 def end_all(rows: Rows, reason: str) -> None:

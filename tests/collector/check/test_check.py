@@ -4,7 +4,7 @@ import datetime as dt
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from collector.errors import DatasetError
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
 from collector.receive.records import COUNTER_RANGE, Message
+from tests.collector.check.clean_view import CleanView, clean_view
 from tests.collector.check.made_dataset import (
     ORIGIN,
     Rows,
@@ -52,7 +53,11 @@ def results(dataset: Dataset) -> dict[str, CheckResult]:
 
 def breaches(dataset: Dataset) -> dict[str, str]:
     """Check a dataset; return the checks that found a breach, each with its first finding."""
-    found = results(dataset).values()
+    return breaches_of(results(dataset).values())
+
+
+def breaches_of(found: Iterable[CheckResult]) -> dict[str, str]:
+    """Return the checks that found a breach, each with its first finding."""
     return {each.name: each.findings[0].what for each in found if each.status == BREACH}
 
 
@@ -162,17 +167,35 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "named", "plant", "others"), PLANTED, ids=[each[0] for each in PLANTED])
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CleanView]:
+    """Open a dataset without a fault that has a row of mempool_stats."""
+    with clean_view(rows_with_stats(), tmp_path_factory.mktemp("check")) as opened:
+        yield opened
+
+
+def test_nothing_is_found_where_nothing_is_changed(clean: CleanView, tmp_path: Path) -> None:
+    """No check finds a breach in the rows that the faults are planted in."""
+    assert breaches_of(clean.check(rows_with_stats(), tmp_path).values()) == {}
+
+
+@pytest.mark.parametrize(
+    ("named", "plant", "others"), [each[1:] for each in PLANTED], ids=[each[0] for each in PLANTED]
+)
 def test_a_planted_breach_is_found(
-    tmp_path: Path, what: str, named: str, plant: Callable[[Rows], None], others: set[str]
+    clean: CleanView, tmp_path: Path, named: str, plant: Callable[[Rows], None], others: set[str]
 ) -> None:
     """The named check finds the fault; only the checks in `others` may find it too."""
-    rows = make_all_rows()
-    rows["mempool_stats"] = [stats_row()]
+    rows = rows_with_stats()
     plant(rows)
-    found = breaches(write(tmp_path / "d", rows))
-    assert named in found, what
+    found = breaches_of(clean.check(rows, tmp_path).values())
+    assert named in found
     assert set(found) <= others | {named}
+
+
+def rows_with_stats() -> Rows:
+    """Make all rows, and one of mempool_stats."""
+    return {**make_all_rows(), "mempool_stats": [stats_row()]}
 
 
 def stats_row() -> dict[str, Any]:
