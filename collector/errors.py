@@ -7,6 +7,7 @@ CollectorError
 │   ├── NodeRefused         the node refuses our credentials, or we refuse its certificate
 │   ├── WrongChain          the node is on another chain than the settings or the dataset
 │   ├── MissingTopic        the node does not publish a ZMQ topic that we need
+│   ├── UnusableAnswer      our code fails on an answer of the node
 │   └── RpcError            the node answered with an error code
 ├── DecodeError         bytes do not have the expected format
 ├── DatasetError        a dataset folder or file cannot be used
@@ -56,6 +57,10 @@ class WrongChain(NodeError):  # noqa: N818 - see above
 
 class MissingTopic(NodeError):  # noqa: N818 - see above
     """Means that the node does not publish a ZMQ topic that we need."""
+
+
+class UnusableAnswer(NodeError):  # noqa: N818 - see above
+    """Means that our code fails on an answer, by a fault of ours; the session goes on without the answer."""
 
 
 class RpcError(NodeError):

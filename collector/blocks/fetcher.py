@@ -16,7 +16,7 @@ from collector.blocks.tracker import AnswerUse, BlockAnswer, BlockTracker, rejec
 from collector.clock import monotonic_us, wall_us
 from collector.codec.block import Block
 from collector.dataset.schema import UNKNOWN_PARENT, hash_hex
-from collector.errors import NodeError, RpcError
+from collector.errors import NodeError, RpcError, UnusableAnswer
 from collector.journal.batches import Batch, Batches
 from collector.node.answers import MOST_COUNT, Fields, read_hash, read_hex, refuse
 from collector.node.request_threads import NodeRequests
@@ -194,6 +194,11 @@ class BlockFetcher:
 
         When the node does not know the missing parent of a stored block, a row of `rejects` records that.
         """
+        if isinstance(error, UnusableAnswer):
+            if not self._tracker.refuse(block_hash, str(error), wall_us(), self._batches.current):
+                raise error  # the block is stored, and what it did to the mempool fails
+            self._on_resolved(block_hash, None, self.txids_of(block_hash))
+            return
         log.warning("block.missing", node=self._node, block=hash_hex(block_hash), reason=str(error))
         is_unknown = isinstance(error, RpcError) and error.code == NOT_FOUND
         if is_unknown and block_hash in self._stored.missing:

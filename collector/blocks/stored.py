@@ -86,6 +86,13 @@ class StoredBlocks:
             self._reserved[block_hash] = node
             return True
 
+    def cancel(self, block_hash: bytes) -> None:
+        """Cancel the reservation of a block of which no rows could be made; it counts as missing then."""
+        with self._lock:
+            del self._reserved[block_hash]
+            self._hashes.discard(block_hash)
+            self._missing.add(block_hash)
+
     def cancel_reservations(self, node: str, stored: Collection[bytes]) -> None:
         """Cancel the reservations of a node whose session failed, except for the blocks in `stored`.
 

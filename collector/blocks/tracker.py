@@ -218,9 +218,13 @@ class BlockTracker:
                 # In the batch of the message that announced it: a kill loses both or neither.
                 spent_types = spent_types_from_getblock(answer.verbose)
                 owner = wanted.owner or batch
-                self._store(
-                    parsed, recent.height, wanted, verdict, fees, spent_types=spent_types, owner=owner
-                )
+                try:
+                    self._store(
+                        parsed, recent.height, wanted, verdict, fees, spent_types=spent_types, owner=owner
+                    )
+                except Exception:
+                    self._stored.cancel(block_hash)
+                    raise
             self._fetch_parent(recent, wanted, now_us)
         if wanted.fills_gap and is_in_range:
             self._arrivals.add(block_hash, "connected", wall_us, "pulled", batch, block=recent)
@@ -261,6 +265,18 @@ class BlockTracker:
                         height_source=source,
                     )
         self._resolve(block_hash, recent)
+
+    def refuse(self, block_hash: bytes, reason: str, wall_us: int, batch: Batch) -> bool:
+        """Go on without a block on which our code fails, and keep its bytes, else its hash, in `rejects`.
+
+        The next session asks for the block again. Returns False when nothing waits for the block.
+        """
+        wanted, parsed = self._wanted.get(block_hash), self._parsed.get(block_hash)
+        if wanted is None:
+            return False
+        self._reject(batch, wanted, wall_us, reason, block_hash if parsed is None else parsed.raw)
+        self._resolve(block_hash, None)
+        return True
 
     def flush(self) -> None:
         """Complete every waiting row with what is known, because no more answers come."""

@@ -23,8 +23,8 @@ import structlog
 from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.transaction import Transaction, TxTraits, decode_transactions, read_outpoint
 from collector.dataset.rows import MempoolTxRow
-from collector.dataset.schema import satoshi
-from collector.errors import DecodeError, NodeError, RpcError
+from collector.dataset.schema import hash_hex, satoshi
+from collector.errors import CollectorError, DecodeError, NodeError, RpcError
 from collector.journal.batches import Batch
 from collector.mempool.spent import OutputRequest, Outputs, SpentOutput, spent_type_numbers
 from collector.mempool.sync import MempoolContents, TxLeft
@@ -189,8 +189,8 @@ class PendingEntries:
         """Take the node's answers and return the rows that they complete.
 
         A transaction that is no longer in the mempool waits for `resolve_gone`, which looks for its fee
-        elsewhere. An entry of a wrong form leaves a row without what only the entry tells. `now_us` is of the
-        monotonic clock.
+        elsewhere. An entry of a wrong form leaves a row without what only the entry tells, and one on which
+        our code fails leaves a row of what its message tells. `now_us` is of the monotonic clock.
         """
         done: list[FinishedRow] = []
         answers = list(answers)
@@ -199,23 +199,36 @@ class PendingEntries:
             entry = self._open.get(answer.txid)
             if entry is None or answer.txid in self._unasked or answer.txid in self._backlog:
                 continue  # complete by now, or entered anew
-            if entry.body is None and answer.txid in bodies:
-                entry.body = bodies[answer.txid]
-                self._contents.learn_body(entry.txid, entry.body)
-            if answer.outputs:
-                entry.outputs = answer.outputs
-            if not isinstance(answer.entry, RpcError):
-                try:
-                    done += self._finish_by_mempool_entry(entry, answer.entry)
-                except NodeError as error:
-                    log.warning("mempool_entry.unread", node=self._node, reason=str(error))
-                    done += self._finish(entry)
-            elif entry.block_fee_sat is not None:
+            try:
+                done += self._take_answer(entry, answer, bodies.get(answer.txid), now_us)
+            except (CollectorError, OSError, MemoryError):
+                raise
+            except Exception:
+                log.exception("mempool_entry.failed", node=self._node, txid=hash_hex(entry.txid))
+                entry.body, entry.outputs = None, NO_OUTPUTS
                 done += self._finish(entry)
-            else:
-                entry.gone_us = now_us
-                self._gone[entry.txid] = entry
         return done
+
+    def _take_answer(
+        self, entry: PendingEntry, answer: EntryAnswer, body: Transaction | None, now_us: int
+    ) -> list[FinishedRow]:
+        """Take the answer about one entry, and its bytes if it has any; return the rows that it completes."""
+        if entry.body is None and body is not None:
+            entry.body = body
+            self._contents.learn_body(entry.txid, body)
+        if answer.outputs:
+            entry.outputs = answer.outputs
+        if not isinstance(answer.entry, RpcError):
+            try:
+                return self._finish_by_mempool_entry(entry, answer.entry)
+            except NodeError as error:
+                log.warning("mempool_entry.unread", node=self._node, reason=str(error))
+                return self._finish(entry)
+        if entry.block_fee_sat is not None:
+            return self._finish(entry)
+        entry.gone_us = now_us
+        self._gone[entry.txid] = entry
+        return []
 
     def add_from_block(self, entry: PendingEntry, block_hash: bytes) -> None:
         """Add a transaction that was first seen in a block; the fees of that block will complete its row.

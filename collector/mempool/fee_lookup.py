@@ -5,6 +5,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol
 
+import structlog
+
 from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.clock import monotonic_us
 from collector.codec.transaction import Transaction
@@ -36,6 +38,7 @@ FEW_WAITING: Final = 100
 MOST_OUTPUTS: Final = 500
 MOST_ASKED: Final = 2  # open requests; so the next one waits at the node when it has answered one
 PATIENCE_US: Final = 5_000_000  # a node that takes longer to answer must not hold up the messages
+log = structlog.get_logger(__name__)
 
 
 class BlockSource(Protocol):
@@ -208,14 +211,11 @@ class FeeLookup:
         Raises RuntimeError for a row that has no batch.
         """
         rows = list(done)
-        fill_traits(rows)
-        fill_spent(
-            [
-                (row, entry.body, types)
-                for row, entry, types in rows
-                if entry.body is not None and types is not None
-            ]
-        )
+        try:
+            _fill(rows)
+        except Exception:  # noqa: BLE001 - raised again for the row that causes it, if there is one
+            for finished in rows:
+                _fill_alone(finished)
         for finished in rows:
             owner = finished.owner
             if owner is None:
@@ -223,6 +223,28 @@ class FeeLookup:
             owner.add("mempool_txs", [finished.row])
             self._bodies.entry_finished(finished.entry, owner)
             owner.n_pending_rows -= 1
+
+
+def _fill(rows: Sequence[FinishedRow]) -> None:
+    """Write into rows what is found out for many of them in one call: traits and types of spent outputs."""
+    fill_traits(rows)
+    fill_spent(
+        [
+            (row, entry.body, types)
+            for row, entry, types in rows
+            if entry.body is not None and types is not None
+        ]
+    )
+
+
+def _fill_alone(finished: FinishedRow) -> None:
+    """Do as `_fill` for one row. Where our code fails on it, the row stays without these columns."""
+    try:
+        _fill([finished])
+    except (OSError, MemoryError):
+        raise
+    except Exception:
+        log.exception("mempool_tx.failed", txid=hash_hex(finished.entry.txid))
 
 
 def ask_mempool_entries(client: RpcClient, requests: Sequence[EntryRequest]) -> list[EntryAnswer]:

@@ -5,6 +5,9 @@ of the thread that asked, which calls `deliver` on it. While the node is away, a
 and logs `node.away` once. What `ask` asks may be answered with an error, or with something that is no node's
 answer; both are delivered as an error. What `insist` asks is repeated until it is answered, because nothing
 can go on without it, and a session that ended for it would end again after every start.
+
+Where our own code fails on an answer, the fault is logged with its traceback, and the answer counts as an
+error of the node: one answer must not end the session at each start.
 """
 
 import queue
@@ -17,13 +20,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 
 from collector.backoff import Backoff
-from collector.errors import NodeError, NodeRefused, NodeUnavailable
+from collector.errors import CollectorError, NodeError, NodeRefused, NodeUnavailable, UnusableAnswer
 from collector.node.rpc import RpcClient
 
 T = TypeVar("T")
 FIRST_RETRY_S: Final = 0.25
 LONGEST_RETRY_S: Final = 1.0
 AWAY: Final = (NodeUnavailable, NodeRefused)
+NO_FAULT: Final = (CollectorError, OSError, MemoryError)  # of our code in what an answer holds
 GRACE_S: Final = 1.0  # for requests that are open when a stop comes
 log = structlog.get_logger(__name__)
 
@@ -44,6 +48,7 @@ class RequestThread:
         self.n_open = 0  # requests not delivered yet; only the thread that asks changes it
         self.away = False  # the node does not answer
         self._name = name
+        self._fault = ""  # the last fault of ours that was logged
         self._client = client
         self._finished = finished
         self._stopping = threading.Event()
@@ -59,10 +64,20 @@ class RequestThread:
     ) -> None:
         """Queue a request; when it is answered, the asking thread calls `then` or `failed`.
 
-        `then` gets the answer and `failed` the node's error. While the node is away, the request is repeated.
-        Any other exception is raised in the asking thread.
+        `then` gets the answer and `failed` the node's error, or UnusableAnswer where the request or `then`
+        fails on what the answer holds. While the node is away, the request is repeated. OSError and
+        MemoryError are raised in the asking thread.
         """
-        self._queue(request, then, failed, again_on=AWAY)
+
+        def take(answer: T) -> None:
+            try:
+                then(answer)
+            except NO_FAULT:
+                raise
+            except Exception as error:  # noqa: BLE001 - logged with its traceback
+                failed(self._unusable(error))
+
+        self._queue(request, take, failed, again_on=AWAY)
 
     def insist(
         self,
@@ -73,7 +88,7 @@ class RequestThread:
         """Queue a request that every supported node can answer, and repeat it after every error.
 
         Once it is answered, the asking thread calls `then` with the answer. When a stop comes first, it calls
-        `stopped` with the last error.
+        `stopped` with the last error. An exception of `then` is raised there.
         """
         self._queue(request, then, stopped, again_on=(NodeError,))
 
@@ -92,7 +107,7 @@ class RequestThread:
                 answer: Any = self._until_answered(request, again_on)
             except NodeError as error:
                 return FinishedRequest(partial(self._deliver, failed, error))
-            except Exception as error:  # noqa: BLE001 - raised again in the thread that asked
+            except (OSError, MemoryError) as error:
                 return FinishedRequest(partial(self._deliver, _raise, error))
             return FinishedRequest(partial(self._deliver, then, answer))
 
@@ -123,7 +138,7 @@ class RequestThread:
         while True:
             try:
                 with self._client.reading():
-                    answer = request(self._client)
+                    answer = self._answer(request)
                 break
             except again_on as error:
                 if self._stopping.is_set():
@@ -136,6 +151,23 @@ class RequestThread:
             log.info("node.back", thread=self._name)
         self.away = False
         return answer
+
+    def _answer(self, request: Callable[[RpcClient], T]) -> T:
+        """Return the node's answer. Raises UnusableAnswer where our code fails on it."""
+        try:
+            return request(self._client)
+        except NO_FAULT:
+            raise
+        except Exception as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> UnusableAnswer:
+        """Return a fault of ours as an error of the node; log it with its traceback, unless it repeats."""
+        reason = f"our code fails on an answer of the node: {type(error).__name__}: {error}"
+        if reason != self._fault:
+            log.error("answer.failed", thread=self._name, reason=reason, exc_info=error)
+        self._fault = reason
+        return UnusableAnswer(reason)
 
     def _say_away(self, error: BaseException) -> None:
         """Log `node.away` at the first failed attempt, and set `away`."""

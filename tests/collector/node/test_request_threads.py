@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collector.errors import NodeError, NodeUnavailable, RpcError
+from collector.errors import NodeError, NodeUnavailable, RpcError, UnusableAnswer
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 
@@ -105,14 +105,38 @@ def test_a_node_that_is_away_is_asked_again(thread: RequestThread, inbox: "queue
     assert not thread.away
 
 
-def test_a_mistake_of_ours_is_raised_where_we_asked(
-    thread: RequestThread, inbox: "queue.SimpleQueue[Any]"
+@pytest.mark.parametrize("is_in_request", [True, False])
+def test_a_fault_of_ours_counts_as_an_error_of_the_node(
+    thread: RequestThread, inbox: "queue.SimpleQueue[Any]", *, is_in_request: bool
 ) -> None:
-    """An exception that is no NodeError is raised by `deliver`."""
+    """Where the request, or what takes its answer, divides by zero, `failed` is told so once."""
 
-    def mistake(_client: RpcClient) -> int:
+    def mistake(_: object) -> int:
         return 1 // 0
 
-    thread.ask(mistake, pytest.fail, pytest.fail)
-    with pytest.raises(ZeroDivisionError):
-        inbox.get(timeout=TIMEOUT_S).deliver()
+    failed: list[NodeError] = []
+    if is_in_request:
+        thread.ask(mistake, pytest.fail, failed.append)
+    else:
+        thread.ask(lambda _: 1, mistake, failed.append)
+    inbox.get(timeout=TIMEOUT_S).deliver()
+
+    (error,) = failed
+    assert isinstance(error, UnusableAnswer)
+    assert "ZeroDivisionError" in str(error)
+    assert thread.n_open == 0
+
+
+def test_a_lack_of_memory_is_no_fault_of_an_answer(
+    thread: RequestThread, inbox: "queue.SimpleQueue[Any]"
+) -> None:
+    """OSError and MemoryError are raised by `deliver`, in the thread that asked."""
+
+    def out_of_memory(_: object) -> int:
+        raise MemoryError
+
+    thread.ask(out_of_memory, pytest.fail, pytest.fail)
+    thread.ask(lambda _: 1, out_of_memory, pytest.fail)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            inbox.get(timeout=TIMEOUT_S).deliver()

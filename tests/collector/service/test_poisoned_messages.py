@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS
+from collector.codec.block import decode_block
+from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, MEMPOOL_TXS, REJECTS, hash_hex
 from collector.journal.journal import Journal
 from collector.mempool import sync
 from collector.receive.records import Message
 from collector.service.session import Outcome, Unfinished, unfinished_sessions
+from tests.collector.codec.made_blocks import solved_block
 from tests.collector.service.planted import MEMPOOL_ENTRY, MEMPOOL_INFO, NOT_FOUND, TIP, PlantedNode
 from tests.collector.service.test_session import Collecting, entered, wait_until
 
@@ -140,3 +142,59 @@ def test_an_error_of_ours_ends_a_session_once(
     assert reject["reason"] == "it ended the session: KeyError: 'a mistake of ours'"
     events = collecting.dataset.read(MEMPOOL_EVENTS).column("sequence").to_pylist()
     assert sorted(events) == [each.sequence for each in sent if each.topic == "sequence" and each != poisoned]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "collector.mempool.entries.PendingEntries._finish_by_mempool_entry",
+        "collector.blocks.tracker.block_rows",
+        "collector.service.polls.ask_template",
+        "collector.service.polls.Polls._on_stats",
+    ],
+)
+def test_an_error_of_ours_over_an_answer_ends_no_session(
+    tmp_path: Path, node: PlantedNode, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    """Every message has its row. A block that has none is kept, and the next session stores it."""
+
+    def mistake(*_arguments: Any, **_options: Any) -> None:
+        raise KeyError("a mistake of ours")
+
+    raw = solved_block([], height=101)
+    block = decode_block(raw)
+    txids = [hash_hex(transaction.txid) for transaction in block.transactions]
+    node.errors.clear()
+    node.results |= {"getblock": {"height": 101, "tx": [{"txid": txid} for txid in txids]}}
+    node.results |= {"getmempoolentry": MEMPOOL_ENTRY, "getrawtransaction": "00"}
+    node.results |= {"uptime": 1, "getrawmempool": {"txids": [], "mempool_sequence": 0}}
+    announced = Message("alpha", "s", "rawblock", 0, 13_000, raw)
+    monkeypatch.setattr(function, mistake)
+
+    collecting = Collecting(tmp_path, node, stats_interval_s=0.01)
+    with collecting.running():
+        collecting.put(*(entered(number) for number in range(12)), announced)
+        wait_until(lambda: node.n_asked["getmempoolentry"] >= 12 and node.n_asked["getblock"])
+        wait_until(lambda: "alpha" in collecting.metrics.states())
+        collecting.wait_turns()
+        wait_until(lambda: collecting.sample("waiting_messages") == 0)
+
+    rejects = collecting.dataset.read(REJECTS).to_pylist()
+    if function.endswith("block_rows"):
+        assert [each["body"] for each in rejects if each["topic"] == "rawblock"] == [raw]
+        assert all("our code fails" in each["reason"] for each in rejects)
+        assert collecting.dataset.read(BLOCKS).num_rows == 0
+    else:
+        assert rejects == []
+        assert collecting.dataset.read(BLOCKS).column("block_hash").to_pylist() == [block.block_hash]
+    fees = collecting.dataset.read(MEMPOOL_TXS).column("fee_sat").to_pylist()
+    assert fees == [None if function.endswith("entry") else 1000] * 12
+    assert collecting.dataset.read(MEMPOOL_EVENTS).num_rows == 12
+
+    monkeypatch.undo()
+    node.n_asked.clear()
+    again = Collecting(tmp_path, node)
+    with again.running():
+        again.put(announced)
+        wait_until(lambda: node.n_asked["getblock"])
+    assert block.block_hash in again.dataset.read(BLOCKS).column("block_hash").to_pylist()
