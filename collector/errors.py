@@ -118,3 +118,10 @@ class RegtestError(CollectorError):
 
 class Stopped(CollectorError):  # noqa: N818 - what the user did, not a mistake
     """Means that the user pressed Ctrl-C. The text says what stays; the command line ends with status 130."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Tell whether the system may allow later what it has just refused: a write, a process, a descriptor."""
+    if isinstance(error, OSError):
+        return error.errno in {*NOT_WRITABLE, errno.EAGAIN, errno.ENOMEM}
+    return isinstance(error, NotWritable)

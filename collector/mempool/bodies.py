@@ -18,12 +18,15 @@ import structlog
 
 from collector.codec.transaction import Transaction
 from collector.dataset.rows import MempoolBodyRow
+from collector.errors import NotWritable
 from collector.journal.batches import Batch, Batches
 from collector.mempool.entries import PendingEntry
 from collector.mempool.sync import MempoolContents, TxLeft
 
 Choice = Literal["lost", "all", "none"]  # whose bytes are kept
 FILE_NAME: Final = "bodies.sqlite"  # in the folder of the node's journal
+# What SQLite answers when the bytes of a file are wrong; any other error may pass.
+DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR_SHORT_READ})
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
@@ -31,6 +34,7 @@ log = structlog.get_logger(__name__)
 class WaitingBodies:
     """Holds the raw bytes of transactions by txid in one SQLite file; one thread uses it at a time.
 
+    The constructor raises NotWritable when the system refuses the file now, as when it has no descriptor.
     `flush` writes what was added or dropped. What the disk refuses stays in memory until a later `flush`. A
     damaged file is kept under another name, and a new one begun. Rows are numbered as they come, because
     appending to a table costs a third of what an index by txid costs.
@@ -41,15 +45,16 @@ class WaitingBodies:
         self._new: dict[int, tuple[bytes, bytes]] = {}  # txid and bytes, by number
         self._dropped: list[int] = []
         self._is_refused = False
+        self._numbers: dict[bytes, int] = {}
         try:
-            self._connection = _open(self._path)
+            self._connection, self._numbers = _open(self._path)
         except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode not in DAMAGED:
+                raise NotWritable(f"cannot open {self._path} now: {error}") from None
             damaged = self._path.with_name(FILE_NAME + ".damaged")
             self._path.rename(damaged)
-            self._connection = _open(self._path)
+            self._connection, self._numbers = _open(self._path)
             log.error("bodies.damaged", path=str(damaged), reason=str(error))  # noqa: TRY400 - no traceback helps
-        rows = self._connection.execute("SELECT txid, number FROM bodies ORDER BY number")
-        self._numbers: dict[bytes, int] = dict(rows)
         self._last = max(self._numbers.values(), default=0)
 
     def close(self) -> None:
@@ -113,8 +118,11 @@ class WaitingBodies:
         return done
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    """Open the SQLite file of transaction bytes, or make it; sqlite3.DatabaseError when it is damaged."""
+def _open(path: Path) -> tuple[sqlite3.Connection, dict[bytes, int]]:
+    """Open the SQLite file of transaction bytes, or make it; return it and the number of each txid in it.
+
+    Raises sqlite3.DatabaseError when the file is damaged or cannot be opened.
+    """
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         # A kill loses nothing that was written. A power cut may lose the last writes, and damages nothing.
@@ -123,10 +131,11 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA wal_autocheckpoint = 8000")  # pages; most bodies are dropped before
         columns = "number INTEGER PRIMARY KEY, txid BLOB NOT NULL, raw BLOB NOT NULL"
         connection.execute(f"CREATE TABLE IF NOT EXISTS bodies ({columns})")
+        numbers = dict(connection.execute("SELECT txid, number FROM bodies ORDER BY number"))
     except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, numbers
 
 
 class KeptBodies:

@@ -20,7 +20,7 @@ from collector.codec.rows import warm_up
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
-from collector.errors import CollectorError, NodeRefused, NodeUnavailable
+from collector.errors import CollectorError, NodeRefused, NodeUnavailable, may_pass
 from collector.journal.batches import CommittedRows
 from collector.journal.journal import Journal
 from collector.journal.segment import journal_folder
@@ -172,13 +172,16 @@ class NodeWatch:
             pauses.wait(self._stop)
 
     def _failed(self, error: Exception) -> None:
-        """Keep and log the error that ended an attempt; stop the service when this is its only node."""
+        """Keep and log the error that ended an attempt; stop the service when this is its only node.
+
+        What the system may allow later is waited for instead.
+        """
         self.error = error
         text = f"{type(error).__name__}: {error}"
         traceback = None if isinstance(error, CollectorError) else error
         log.error("watch.failed", node=self._node.name, error=text, exc_info=traceback)
         self._metrics.away(self._node.name)
-        if len(self._settings.node) == 1:
+        if len(self._settings.node) == 1 and not may_pass(error):
             self._stop.set()
 
     def _follow(self, prepared: PreparedNode | None) -> None:

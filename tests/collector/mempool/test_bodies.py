@@ -1,5 +1,6 @@
 """Test that raw bytes wait on disk until they are lost, and that a kill at any moment keeps them."""
 
+import resource
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from collector.codec.transaction import Transaction, decode_transaction
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_BODIES
+from collector.errors import NotWritable
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
 from collector.mempool.bodies import FILE_NAME, Choice, KeptBodies, WaitingBodies, raw_of
@@ -138,6 +140,23 @@ def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
 
     assert waiting.get(b"a") == b"raw"
     assert (tmp_path / f"{FILE_NAME}.damaged").exists()
+
+
+def test_a_file_that_cannot_be_opened_now_is_not_damaged(tmp_path: Path) -> None:
+    """Without a free descriptor the file stays as it is, and has its bytes when it can be opened."""
+    waiting = WaitingBodies(tmp_path)
+    waiting.put(b"a", b"raw")
+    waiting.close()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
+    try:
+        with pytest.raises(NotWritable, match="unable to open"):
+            WaitingBodies(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+    assert WaitingBodies(tmp_path).get(b"a") == b"raw"
+    assert not (tmp_path / f"{FILE_NAME}.damaged").exists()
 
 
 def test_what_the_disk_refuses_is_kept_in_memory(tmp_path: Path) -> None:

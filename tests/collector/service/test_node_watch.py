@@ -1,0 +1,52 @@
+"""Test what the thread of a node does with the errors that end its sessions."""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from collector.blocks.stored import StoredBlocks
+from collector.config import NodeSettings, Settings
+from collector.dataset.open import Dataset
+from collector.monitor.metrics import Metrics
+from collector.service import node_watch
+from collector.service.node_watch import NodeWatch, PreparedNode
+from tests.collector.service.test_session import wait_until
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), True),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), True),
+        (KeyError("a mistake of ours"), False),
+    ],
+    ids=["no descriptor", "no memory", "a mistake"],
+)
+def test_the_only_node_is_tried_again_after_what_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, *, waits: bool
+) -> None:
+    """Without a free descriptor the service waits; a mistake of ours ends it, so that someone looks."""
+    n_tries = 0
+
+    def refuse(*_arguments: object, **_options: object) -> PreparedNode:
+        nonlocal n_tries
+        n_tries += 1
+        raise error
+
+    monkeypatch.setattr(node_watch, "prepare_node", refuse)
+    monkeypatch.setattr(node_watch, "RETRY_WAIT_S", 0.01)
+    settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=[NodeSettings(name="alone")])
+    dataset = Dataset.open(settings.dataset, "regtest", create=True)
+    stop = threading.Event()
+    watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=Metrics(), stop=stop)
+    try:
+        watch.start(None, StoredBlocks((), None))
+        wait_until(lambda: n_tries == 3 if waits else stop.is_set())
+        assert stop.is_set() is not waits
+    finally:
+        stop.set()
+        watch.join()
+    assert watch.error is error
