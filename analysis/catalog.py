@@ -175,6 +175,19 @@ class Catalog:
         """Return the models of one layer, in the order in which they can be built."""
         return tuple(model for model in self.models if model.layer == layer)
 
+    def stored_below(self, name: str) -> list[str]:
+        """Return the stored relations that a model reads, directly or through views, each once."""
+        found: dict[str, None] = {}
+        names = list(self.by_name[name].references)
+        while names:
+            read = names.pop()
+            model = self.by_name.get(read)
+            if model is not None and model.is_view:
+                names += model.references
+            else:
+                found[read] = None
+        return list(found)
+
     def restricted_to(self, marts: Iterable[str]) -> "Catalog":
         """Return a smaller catalog: these marts, and every model that they or the pool rules read.
 

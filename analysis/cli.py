@@ -103,9 +103,7 @@ def build(  # noqa: PLR0917 - typer passes every option by name
     ] = None,
     engine_name: Annotated[
         str,
-        typer.Option(
-            "--engine", help="Who makes the ranges of marts: local, or a Spark cluster (spark://…)."
-        ),
+        typer.Option("--engine", help="Who makes the marts: local, or a Spark cluster (spark://…)."),
     ] = "local",
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Only say which marts would be made, and why.")

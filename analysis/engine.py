@@ -92,7 +92,7 @@ def build(
     rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
     time, not a digit. A mart whose Parquet files have at most `inside_bytes` becomes a table of the database.
     Without `is_cut` every mart is made as a whole, also where its head has ranges. With `workers` these make
-    the ranges, each with at most `memory_gb` of memory.
+    the ranges and the larger marts, each worker with at most `memory_gb` of memory.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
     were made before the error are kept, and the next build uses them.
@@ -161,7 +161,7 @@ class _Build:
         self.marts = _marts(connection, self._catalog, self._dataset, self._rules, self._parts)
         self.marts.is_cut = self._is_cut
         if self._workers is not None:
-            self.marts.elsewhere = self._handed_out(self._workers)
+            self.marts.hands = self._handed_out(self._workers)
         create_staging(connection, self._catalog)
         for name, table in self.marts.inputs.items():
             create_input(connection, name, table)
@@ -180,7 +180,7 @@ class _Build:
         self._parts.sync()
 
     def _handed_out(self, workers: Workers) -> HandedOut:
-        """Return what has the ranges made by workers."""
+        """Return what has the parts made by workers."""
         workplace = Workplace(
             dataset=self._dataset.root,
             chain=self._dataset.chain,
@@ -188,7 +188,7 @@ class _Build:
             inputs={name: arrow_stream(table) for name, table in self.marts.inputs.items()},
             memory_gb=self._memory_gb,
         )
-        return HandedOut(catalog=self._catalog, workplace=workplace, workers=workers)
+        return HandedOut(workplace=workplace, workers=workers)
 
     def finish(self, database: Path, stamp: str) -> None:
         """Note that the catalogue has appeared, and remove old parts."""

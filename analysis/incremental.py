@@ -1,9 +1,11 @@
 """Find out which marts must be made again, say why, and make them as parts that the catalogue names."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol
+from functools import partial
+from typing import Final, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -14,12 +16,14 @@ from analysis.catalog import READ_FOR_INPUTS, Catalog, Model
 from analysis.fingerprints import READS, UNKNOWN, Fingerprints, is_known, package_hash, table_content
 from analysis.late import EARLY, early_name, filling, stand_ins
 from analysis.manifest import build_facts
-from analysis.parts import Inputs, MadeInRanges, Part, PartsFolder, Types, digest
+from analysis.parts import Inputs, MadeInRanges, Part, PartsFolder, Rows, Types, digest
 from analysis.ranges import Ranges
 from analysis.raw_contents import Content
+from analysis.schedule import Crew, Hands, Job, Making, Waiting, graph_of, make_all, open_crew, urgencies
 from collector.dataset.open import Dataset
 
 CANDIDATES: Final = "pool_candidates"
+LEAST_ROWS: Final = 10_000  # what reads fewer is made in less time than it takes to hand it out
 # Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
 ATTRIBUTED: Final = """
     SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks
@@ -106,25 +110,12 @@ def set_parameters(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
         connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
 
 
-class RangeMaker(Protocol):
-    """Makes ranges of marts in other processes; see analysis/tasks.py."""
-
-    def make(
-        self, mart: str, name: str, missing: list[Inputs], rows: Mapping[str, str]
-    ) -> Iterator[tuple[int, Part]]:
-        """Yield the part of each range in the order in which they end, with its place among `missing`.
-
-        `missing` has the inputs of each range of `mart`, `name` is that of their parts. `rows` maps each
-        stored mart that is done to the query that reads its parts.
-        """
-
-
 @dataclass
 class IncrementalMarts:
     """Walks through the marts in the order of a build: `plan` only looks, `make` makes what changed.
 
     Without `is_cut` every mart is made as a whole, also where its head has ranges or late columns. With
-    `elsewhere` the ranges of marts are made by other processes, and all else here.
+    `hands` the parts are made by other processes, except those that are quicker made than handed out.
     """
 
     catalog: Catalog
@@ -133,13 +124,15 @@ class IncrementalMarts:
     raw: Mapping[str, Content]
     inputs: Mapping[str, pa.Table]
     is_cut: bool = True
-    elsewhere: RangeMaker | None = None
+    hands: Hands | None = None
     used: list[Part] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._walker = Ranges(self.catalog)
-        self._rows: dict[str, str] = {}  # by mart that is done: the query that reads its parts
+        self._rows: dict[str, Rows] = {}  # by mart that is done
+        self._n_rows = {name: content.n_rows for name, content in self.raw.items()}  # and of stored marts
+        self._crew: Crew | None = None
 
     def fingerprints(self) -> Fingerprints:
         """Return the fingerprints of what is known before any mart: raw tables, staging, rules, facts."""
@@ -192,29 +185,55 @@ class IncrementalMarts:
             connection.register("found_candidates", candidates)
         recipe = _Recipe(CANDIDATES, inputs, "FROM found_candidates", {})
         steps.reach(CANDIDATES)
-        parts = [self._part(connection, recipe, steps)]
+        parts = [self._made_here(connection, recipe, steps)]
         self._create(connection, parts, {}, inside_bytes)
         _note(found, CANDIDATES, parts)
-        for model in self._marts():
-            if model.is_view:
-                create_model(connection, model)
-                found.contents[model.name] = digest(found.of_model(model))
-                continue
-            set_parameters(connection, model)
-            steps.reach(model.name)
-            types = {column.name: column.type for column in model.columns}
-            recipe = _Recipe(model.name, found.of_model(model), model.ordered_sql, types)
-            if model.late is None:
-                parts = self._parts(connection, model, recipe, found, steps)
-            else:
-                recipe = recipe._replace(name=early_name(model.name))
-                parts = self._parts(connection, model, recipe, found, steps)
-                inputs = found.of_late(model.late, _content(parts))
-                query = filling(model.late, self.parts.rows_sql(parts, types))
-                parts = [self._part(connection, _Recipe(model.name, inputs, query, types), steps)]
-            self._create(connection, parts, types, inside_bytes)
-            _note(found, model.name, parts)
+        begin = partial(self._making, connection, found, steps, inside_bytes)
+        models = {model.name: model for model in self._marts()}
+        if self.hands is None:
+            for model in models.values():
+                deque(begin(model), maxlen=0)
+            return found
+        graph = graph_of(models.values())
+        with open_crew(self.hands, urgencies(graph)) as self._crew:
+            make_all(graph, lambda name: begin(models[name]), self._crew, self._keep)
         return found
+
+    def _making(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        found: Fingerprints,
+        steps: "_Steps",
+        inside_bytes: int,
+        model: Model,
+    ) -> Making:
+        """Make one mart and create it in the catalogue; yield the jobs that must end before it goes on."""
+        if model.is_view:
+            create_model(connection, model)
+            found.contents[model.name] = digest(found.of_model(model))
+            return
+        steps.reach(model.name)
+        types = {column.name: column.type for column in model.columns}
+        recipe = _Recipe(model.name, found.of_model(model), model.ordered_sql, types)
+        if model.late is None:
+            parts = yield from self._parts(connection, model, recipe, found, steps)
+        else:
+            recipe = recipe._replace(name=early_name(model.name))
+            early = yield from self._parts(connection, model, recipe, found, steps)
+            inputs = found.of_late(model.late, _content(early))
+            rows = self.parts.rows_sql(early, types)
+            recipe = _Recipe(model.name, inputs, filling(model.late, rows), types)
+            crew = self._crew_for(sum(part.n_rows for part in early))
+            if crew is None:
+                parts = [self._made_here(connection, recipe, steps)]
+            else:
+                parts = yield from self._made_elsewhere(crew, recipe, steps, rows)
+        self._create(connection, parts, types, inside_bytes)
+        _note(found, model.name, parts)
+
+    def _keep(self, job: Job) -> None:
+        """Note a part that another process has made."""
+        self.parts.add(job.future.result(), is_range=job.is_range)
 
     def _marts(self) -> Iterator[Model]:
         """Yield the marts in order; without `is_cut`, as if no head had ranges or late columns."""
@@ -253,22 +272,49 @@ class IncrementalMarts:
         recipe: "_Recipe",
         found: Fingerprints,
         steps: "_Steps",
-    ) -> list[Part]:
+    ) -> Waiting:
         """Return the parts of a mart whose late columns are null; make those that are missing."""
+        set_parameters(connection, model)
         if model.ranges is not None:
             walk = self._walker.walk(connection, model, model.ranges, found)
-            return self._ranges(connection, recipe, walk, steps)
+            return (yield from self._ranges(connection, recipe, walk, steps))
+        n_rows = sum(self._n_rows.get(name, 0) for name in self.catalog.stored_below(model.name))
+        crew = self._crew_for(n_rows)
+        if crew is not None:
+            return (yield from self._made_elsewhere(crew, recipe, steps))
         with stand_ins(connection, self.catalog, model, {}):
-            return [self._part(connection, recipe, steps)]
+            return [self._made_here(connection, recipe, steps)]
 
-    def _part(self, connection: duckdb.DuckDBPyConnection, recipe: "_Recipe", steps: "_Steps") -> Part:
-        """Return the part of a mart; make it if it is missing."""
+    def _crew_for(self, n_rows: int) -> Crew | None:
+        """Return who makes a part that reads so many rows; None where this process does."""
+        return self._crew if n_rows >= LEAST_ROWS else None
+
+    def _made_here(self, connection: duckdb.DuckDBPyConnection, recipe: "_Recipe", steps: "_Steps") -> Part:
+        """Return a part; make it in this process if it is missing."""
         part = self.parts.find(recipe.name, recipe.inputs)
         if part is None:
             self._begin(recipe, steps)
             part = self.parts.make(connection, *recipe)
         self.used.append(part)
         return part
+
+    def _made_elsewhere(
+        self, crew: Crew, recipe: "_Recipe", steps: "_Steps", early: str | None = None
+    ) -> Waiting:
+        """Return a part as a list of one; have it made by another process if it is missing."""
+        part = self.parts.find(recipe.name, recipe.inputs)
+        if part is None:
+            self._begin(recipe, steps)
+            mart, rows = recipe.mart, self._rows_below(recipe.mart)
+            job = crew.begin(mart, recipe.name, recipe.inputs, rows, early=early)
+            yield [job]
+            part = job.future.result()
+        self.used.append(part)
+        return [part]
+
+    def _rows_below(self, mart: str) -> dict[str, Rows]:
+        """Return the rows of each stored mart that a mart reads, directly or through views."""
+        return {name: self._rows[name] for name in self.catalog.stored_below(mart) if name in self._rows}
 
     def _begin(self, recipe: "_Recipe", steps: "_Steps") -> None:
         """Tell that a mart is made now, once."""
@@ -289,34 +335,30 @@ class IncrementalMarts:
         recipe: "_Recipe",
         walk: Iterator[Inputs],
         steps: "_Steps",
-    ) -> list[Part]:
+    ) -> Waiting:
         """Return the parts of a mart that is made in ranges; `walk` has their inputs. Make what changed."""
         parts = self.parts.find_ranges(recipe.name, recipe.inputs)
         if parts is None:
             begun_s = time.monotonic()
             self._begin(recipe, steps)
-            if self.elsewhere is None:
-                parts = [
-                    self.parts.find(recipe.name, inputs)
-                    or self.parts.make(connection, *recipe._replace(inputs=inputs), is_range=True)
-                    for inputs in walk
-                ]
-            else:
-                parts = self._ranges_elsewhere(self.elsewhere, recipe, list(walk))
+            mart, rows = recipe.mart, self._rows_below(recipe.mart)
+            found: list[Part | Job] = []
+            for inputs in walk:
+                part = self.parts.find(recipe.name, inputs)
+                if part is not None:
+                    found.append(part)
+                elif self._crew is not None:
+                    found.append(self._crew.begin(mart, recipe.name, inputs, rows, is_range=True))
+                else:
+                    one = recipe._replace(inputs=inputs)
+                    found.append(self.parts.make(connection, *one, is_range=True))
+            yield [each for each in found if isinstance(each, Job)]
+            parts = [each.future.result() if isinstance(each, Job) else each for each in found]
             # Without any range the mart is made as a whole, and has no row.
             parts = parts or [self.parts.make(connection, *recipe)]
             self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s)
         self.used += parts
         return parts
-
-    def _ranges_elsewhere(self, maker: RangeMaker, recipe: "_Recipe", ranges: list[Inputs]) -> list[Part]:
-        """Return the part of each range in order; have those that are missing made by other processes."""
-        parts = [self.parts.find(recipe.name, inputs) for inputs in ranges]
-        places = [place for place, part in enumerate(parts) if part is None]
-        missing = [ranges[place] for place in places]
-        for number, part in maker.make(recipe.mart, recipe.name, missing, self._rows) if missing else ():
-            parts[places[number]] = self.parts.add(part, is_range=True)
-        return [part for part in parts if part is not None]
 
     def _create(
         self, connection: duckdb.DuckDBPyConnection, parts: list[Part], types: Types, inside_bytes: int
@@ -324,7 +366,8 @@ class IncrementalMarts:
         kind = "TABLE" if sum(part.n_bytes for part in parts) <= inside_bytes else "VIEW"
         rows = self.parts.rows_sql(parts, types)
         connection.execute(f"CREATE {kind} {parts[0].name} AS {rows}")
-        self._rows[parts[0].name] = rows
+        self._rows[parts[0].name] = Rows(kind, rows)
+        self._n_rows[parts[0].name] = sum(part.n_rows for part in parts)
 
 
 class _Recipe(NamedTuple):

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import duckdb
 
@@ -77,6 +77,13 @@ class MadeInRanges:
     inputs: Inputs
     files: list[str]
     wall_s: float
+
+
+class Rows(NamedTuple):
+    """Says how a mart is read: by a TABLE or a VIEW (`kind`) on the query that reads its parts."""
+
+    kind: str
+    query: str
 
 
 @dataclass(slots=True)

@@ -1,29 +1,29 @@
-"""Describe how one range of a mart is made, so that another process or machine can make it.
+"""Describe how one part of a mart is made, so that another process or machine can make it.
 
 A worker opens a DuckDB of its own. There it creates the raw and staging views of the dataset, the tables that
-no SQL makes, and a view on the parts of each mart that is done. Then it makes the range with the query of a
-build, in a file of the same name, and returns the description of the part. The build alone keeps parts.json.
+no SQL makes, and a view on the parts of each mart that is done. Then it makes the part with the query of a
+build, in a file of the same name, and returns its description. The build alone keeps parts.json.
 
 Workers need the dataset and the folder of parts at the same paths, and the same version of this software.
 """
 
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
-from analysis.catalog import Catalog, load_catalog
+from analysis.catalog import Model, load_catalog
 from analysis.database import connect
 from analysis.errors import DatabaseError
 from analysis.incremental import create_input, create_model, create_staging, set_parameters
-from analysis.late import stand_ins
+from analysis.late import early_name, filling, stand_ins
 from analysis.manifest import sources_hash
-from analysis.parts import Inputs, Part, write_part
+from analysis.parts import Inputs, Part, Rows, write_part
 from analysis.ranges import RANGE, set_range
 from analysis.raw_views import create_views
 from collector.dataset.open import Dataset
@@ -47,23 +47,27 @@ class Workplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Says which range of a mart to make: the name and the inputs of its part, which name the range.
+    """Says which part to make: its mart, its name and its inputs, which name the range where it is one.
 
-    `parts` maps each stored mart that the query reads, directly or through a view, to the query that reads
-    its parts.
+    `rows` has each stored mart that the query reads, directly or through a view, as the build has it: DuckDB
+    plans a query on tables otherwise than one on files. With `early`, the query that reads the early parts of
+    the mart, its late columns are filled in.
     """
 
     mart: str
     name: str
     inputs: Inputs
-    parts: Mapping[str, str]
+    rows: Mapping[str, Rows]
+    early: str | None = None
 
 
 class Workers(Protocol):
-    """Makes tasks at other places, several at once."""
+    """Makes tasks at other places, `n_at_once` of them at once."""
 
-    def make(self, workplace: Workplace, tasks: list[Task]) -> Iterator[tuple[int, Part]]:
-        """Yield the number of each task and the part that it made, in the order in which they end.
+    n_at_once: int
+
+    def make(self, workplace: Workplace, task: Task) -> Part:
+        """Make one task and return its part when it is made; several threads may call this at once.
 
         Raises duckdb.Error where a query fails, and AnalysisError where the workers cannot be used.
         """
@@ -71,22 +75,20 @@ class Workers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOut:
-    """Has the ranges of one build made by workers; it is the RangeMaker of `analysis.incremental`."""
+    """Has the parts of one build made by workers; these are the Hands of `analysis.schedule`."""
 
-    catalog: Catalog
     workplace: Workplace
     workers: Workers
 
-    def make(
-        self, mart: str, name: str, missing: list[Inputs], rows: Mapping[str, str]
-    ) -> Iterator[tuple[int, Part]]:
-        """Make the ranges with these inputs of a mart, in parts called `name`, as `Workers.make` does.
+    @property
+    def n_at_once(self) -> int:
+        """Return how many parts are made at once."""
+        return self.workers.n_at_once
 
-        `rows` maps each stored mart that is done to the query that reads its parts.
-        """
-        read = {each: rows[each] for each in stored_below(self.catalog, mart) if each in rows}
-        tasks = [Task(mart=mart, name=name, inputs=dict(inputs), parts=read) for inputs in missing]
-        return self.workers.make(self.workplace, tasks)
+    def made(self, mart: str, name: str, inputs: Inputs, rows: Mapping[str, Rows], early: str | None) -> Part:
+        """Make one part; see `Hands.made`."""
+        task = Task(mart=mart, name=name, inputs=inputs, rows=rows, early=early)
+        return self.workers.make(self.workplace, task)
 
 
 def arrow_stream(table: pa.Table) -> bytes:
@@ -98,22 +100,8 @@ def arrow_stream(table: pa.Table) -> bytes:
     return stream
 
 
-def stored_below(catalog: Catalog, mart: str) -> list[str]:
-    """Return the stored relations that a mart reads, directly or through views, each once."""
-    found: dict[str, None] = {}
-    names = list(catalog.by_name[mart].references)
-    while names:
-        name = names.pop()
-        model = catalog.by_name.get(name)
-        if model is not None and model.is_view:
-            names += model.references
-        else:
-            found[name] = None
-    return list(found)
-
-
-def make_range(workplace: Workplace, task: Task) -> Part:
-    """Make one range in this process, and return its part. The process keeps its DuckDB for the next range.
+def make_part(workplace: Workplace, task: Task) -> Part:
+    """Make one part in this process, and return it. The process keeps its DuckDB for the next one.
 
     Raises DatabaseError where this process runs another version than the build, duckdb.Error where the query
     fails.
@@ -126,7 +114,7 @@ def make_range(workplace: Workplace, task: Task) -> Part:
 
 
 class _Worker:
-    """Holds the DuckDB of one process, in which it makes the ranges of one build."""
+    """Holds the DuckDB of one process, in which it makes the parts of one build."""
 
     def __init__(self, workplace: Workplace) -> None:
         if workplace.sources != sources_hash():
@@ -136,7 +124,7 @@ class _Worker:
         self.workplace = workplace
         self._catalog = load_catalog()
         self._dataset = Dataset(workplace.dataset, workplace.chain)
-        self._parts: dict[str, str] = {}  # the query behind each view on parts
+        self._shown: dict[str, Rows] = {}
         self._views: set[str] = set()
         stack = ExitStack()
         self._close = weakref.finalize(self, stack.close)
@@ -154,23 +142,43 @@ class _Worker:
         self._close()
 
     def make(self, task: Task) -> Part:
-        """Make one range, while compaction moves no file of the dataset."""
+        """Make one part, while compaction moves no file of the dataset."""
         model = self._catalog.by_name[task.mart]
-        if model.ranges is None:
-            raise DatabaseError(f"{task.mart} is not made in ranges")
-        connection = self._connection
-        with self._dataset.read_lock():
-            for name, query in task.parts.items():
-                if self._parts.get(name) != query:
-                    connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
-                    self._parts[name] = query
-            self._create_views(model.references)
-            set_parameters(connection, model)
-            set_range(connection, model.ranges, int(task.inputs[RANGE]))
-            types = {column.name: column.type for column in model.columns}
-            with stand_ins(connection, self._catalog, model, model.ranges.reads):
-                folder = self.workplace.folder
-                return write_part(connection, folder, task.name, task.inputs, model.ordered_sql, types)
+        types = {column.name: column.type for column in model.columns}
+        with self._dataset.read_lock(), ExitStack() as stack:
+            self._show(task.rows)
+            query = model.ordered_sql
+            if task.early is not None and model.late is not None:
+                self._create_views([model.late.relation])
+                query = filling(model.late, task.early)
+            else:
+                self._create_views(model.references)
+                stack.enter_context(self._narrowed(model, task))
+            return write_part(self._connection, self.workplace.folder, task.name, task.inputs, query, types)
+
+    def _narrowed(self, model: Model, task: Task) -> AbstractContextManager[None]:
+        """Let the query of a mart read what its part needs: the rows of a range, and no late columns."""
+        set_parameters(self._connection, model)
+        conditions: Mapping[str, str] = {}
+        if RANGE in task.inputs:
+            if model.ranges is None:
+                raise DatabaseError(f"{task.mart} is not made in ranges")
+            set_range(self._connection, model.ranges, int(task.inputs[RANGE]))
+            conditions = model.ranges.reads
+        if task.name != early_name(model.name):
+            model = replace(model, late=None)
+        return stand_ins(self._connection, self._catalog, model, conditions)
+
+    def _show(self, marts: Mapping[str, Rows]) -> None:
+        """Let queries read marts that are done."""
+        for name, rows in marts.items():
+            shown = self._shown.get(name)
+            if shown == rows:
+                continue
+            if shown is not None:
+                self._connection.execute(f"DROP {shown.kind} {name}")
+            self._connection.execute(f"CREATE {rows.kind} {name} AS {rows.query}")
+            self._shown[name] = rows
 
     def _create_views(self, names: Iterable[str]) -> None:
         """Create the marts among these relations that are views, each after those that it reads."""

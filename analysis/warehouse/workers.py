@@ -1,6 +1,6 @@
-"""Have the ranges of marts made by the workers of a Spark cluster: Spark hands them out, DuckDB computes.
+"""Have the parts of marts made by the workers of a Spark cluster: Spark hands them out, DuckDB computes.
 
-Each range is a job of one task, so a worker that dies costs its range alone: Spark gives it to another one.
+Each part is a job of one task, so a worker that dies costs its part alone: Spark gives it to another one.
 Nothing is computed in Spark's own SQL, which takes more than ten times as long for our models.
 """
 
@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -18,7 +17,7 @@ import duckdb
 
 from analysis.errors import AnalysisError, WarehouseError
 from analysis.parts import Part
-from analysis.tasks import Task, Workplace, make_range
+from analysis.tasks import Task, Workplace, make_part
 from analysis.warehouse.session import open_session, pyspark
 
 LOCAL: Final = "local"
@@ -27,44 +26,32 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
-    "spark.speculation": "false",  # no range is made twice
+    "spark.speculation": "false",  # no part is made twice
     "spark.executorEnv.PYTHONSAFEPATH": "1",  # nothing of a current folder is imported
 }
 
 
 class SparkWorkers:
-    """Makes ranges in the Python processes of a Spark cluster."""
+    """Makes parts in the Python processes of a Spark cluster."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
+        self.n_at_once = max(1, context.defaultParallelism)
         java_error = importlib.import_module("py4j.protocol").Py4JError  # py4j comes with PySpark
         self._errors: tuple[type[Exception], ...] = (pyspark("errors").PySparkException, java_error)
 
-    def make(self, workplace: Workplace, tasks: list[Task]) -> Iterator[tuple[int, Part]]:
-        """Yield the number of each task and the part that it made, in the order in which they end.
+    def make(self, workplace: Workplace, task: Task) -> Part:
+        """Make one part as a job of its own, and return it when it is made.
 
-        Raises duckdb.Error where a query fails, and WarehouseError where Spark gives a range up.
+        Raises duckdb.Error where a query fails, and WarehouseError where Spark gives the part up.
         """
-        n_at_once = min(len(tasks), max(1, self._context.defaultParallelism))
-        with ThreadPoolExecutor(n_at_once) as threads:
-            numbers: dict[Future[Part], int] = {
-                threads.submit(self._made, workplace, task): number for number, task in enumerate(tasks)
-            }
-            try:
-                for done in as_completed(numbers):
-                    yield numbers[done], done.result()
-            finally:
-                threads.shutdown(cancel_futures=True)
-
-    def _made(self, workplace: Workplace, task: Task) -> Part:
-        """Make one range as a job of its own. Each thread waits for one job."""
         work: Callable[[Task], Part | AnalysisError | duckdb.Error] = partial(_attempt, workplace)
         found: Part | AnalysisError | duckdb.Error
         try:
             (found,) = self._context.parallelize([task], 1).map(work).collect()
         except self._errors as error:
             reason = str(error).strip().splitlines()[0]
-            raise WarehouseError(f"Spark gives up a range of {task.mart} ({reason})") from None
+            raise WarehouseError(f"Spark gives up a part of {task.mart} ({reason})") from None
         if isinstance(found, Exception):
             raise found
         return found
@@ -91,8 +78,8 @@ def open_workers(master: str) -> Iterator[SparkWorkers]:
 
 
 def _attempt(workplace: Workplace, task: Task) -> Part | AnalysisError | duckdb.Error:
-    """Make a range; return an error that another attempt would meet again, so that Spark makes none."""
+    """Make a part; return an error that another attempt would meet again, so that Spark makes none."""
     try:
-        return make_range(workplace, task)
+        return make_part(workplace, task)
     except (AnalysisError, duckdb.Error) as error:
         return error

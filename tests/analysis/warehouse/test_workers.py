@@ -1,4 +1,4 @@
-"""Test ranges that workers of Spark make: real processes, one of them killed, and the build killed."""
+"""Test marts that workers of Spark make: real processes, one of them killed, and the build killed."""
 
 import importlib.util
 import os
@@ -19,11 +19,11 @@ from analysis.database import open_database
 from analysis.engine import build
 from analysis.errors import DatabaseError, WarehouseError
 from analysis.parts import PartsFolder, parts_folder
-from analysis.tasks import Task, Workplace, make_range
+from analysis.tasks import Task, Workplace, make_part
 from analysis.warehouse.workers import _attempt, open_workers
 from tests.analysis.days import PlantedDays
 from tests.analysis.test_same_build import contents
-from tests.analysis.warehouse.build_elsewhere import RANGED
+from tests.analysis.warehouse.build_elsewhere import MARTS, RANGED
 from tests.bench.planted_world import Size
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,7 +39,7 @@ needs_spark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> PlantedDays:
     """Plant a world of some days."""
-    return PlantedDays(tmp_path_factory.mktemp("world"), Size(n_blocks=400, entering=12, taken=9, seed=1))
+    return PlantedDays(tmp_path_factory.mktemp("world"), Size(n_blocks=400, entering=24, taken=18, seed=1))
 
 
 class Cluster:
@@ -101,7 +101,7 @@ def _parent(folder: Path) -> Path:
 
 @needs_spark
 @pytest.mark.timeout(900)
-def test_ranges_of_workers_are_those_of_one_process(world: PlantedDays, tmp_path: Path) -> None:
+def test_marts_of_workers_are_those_of_one_process(world: PlantedDays, tmp_path: Path) -> None:
     """Two workers, killed in the midst of their work: the marts are those of a local build, bit for bit."""
     database = tmp_path / "a.duckdb"
     with cluster(world, world.whole, database) as running:
@@ -112,20 +112,20 @@ def test_ranges_of_workers_are_those_of_one_process(world: PlantedDays, tmp_path
         assert running.process.wait(WAIT_S) == 0, running.log.read_text()[-3000:]
     assert pids
 
-    expected = contents(build(world.whole, world.pools, tmp_path / "b.duckdb", marts=RANGED).database)
+    expected = contents(build(world.whole, world.pools, tmp_path / "b.duckdb", marts=MARTS).database)
     found = contents(database)
-    assert [name for name in RANGED if not found[name].equals(expected[name])] == []
-    assert all(expected[name].num_rows for name in RANGED)
+    assert [name for name in MARTS if not found[name].equals(expected[name])] == []
+    assert all(expected[name].num_rows for name in MARTS)
     assert unfinished(database) == []
 
 
 @needs_spark
 @pytest.mark.timeout(900)
 def test_a_build_that_is_killed_keeps_what_its_workers_made(world: PlantedDays, tmp_path: Path) -> None:
-    """The former database can be read, and the next build, a local one, uses the finished ranges."""
+    """The former database can be read, and the next build, a local one, uses the finished parts."""
     dataset, database = tmp_path / "dataset", tmp_path / "a.duckdb"
     world.add(dataset, world.days[:1])
-    build(dataset, world.pools, database, marts=RANGED)
+    build(dataset, world.pools, database, marts=MARTS)
     earlier = parts_of(database)
     world.add(dataset, world.days[1:])
 
@@ -137,19 +137,19 @@ def test_a_build_that_is_killed_keeps_what_its_workers_made(world: PlantedDays, 
 
     with open_database(database) as connection:
         assert connection.execute("SELECT count(*) FROM block_order").fetchone() != (0,)
-    build(dataset, world.pools, database, marts=RANGED)
+    build(dataset, world.pools, database, marts=MARTS)
     after = parts_of(database)
     assert {file: after.get(file) for file in kept if file in after} == {
         file: kept[file] for file in kept if file in after
     }
     assert len(kept.keys() & after.keys()) > 2
-    expected = contents(build(dataset, world.pools, tmp_path / "b.duckdb", marts=RANGED).database)
+    expected = contents(build(dataset, world.pools, tmp_path / "b.duckdb", marts=MARTS).database)
     found = contents(database)
-    assert [name for name in RANGED if not found[name].equals(expected[name])] == []
+    assert [name for name in MARTS if not found[name].equals(expected[name])] == []
 
 
 def unfinished(database: Path) -> list[Path]:
-    """Return the files of ranges that are written now."""
+    """Return the files of ranges that are being written."""
     folders = [folder for name in RANGED for folder in parts_folder(database).glob(f"{name}*")]
     return [path for folder in folders for path in folder.glob(".*")]
 
@@ -186,17 +186,17 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     place = Workplace(
         dataset=tmp_path, chain="main", folder=tmp_path, inputs={}, memory_gb=1, sources="other"
     )
-    task = Task(mart="block_order", name="block_order", inputs={"its range": "0"}, parts={})
+    task = Task(mart="block_order", name="block_order", inputs={"its range": "0"}, rows={})
 
     with pytest.raises(DatabaseError, match="another version"):
-        make_range(place, task)
+        make_part(place, task)
     assert isinstance(_attempt(place, task), DatabaseError)
 
 
 def test_a_query_that_fails_is_not_tried_again(world: PlantedDays, tmp_path: Path) -> None:
     """An error of DuckDB comes back as a value, and no half-written part is left."""
     place = Workplace(dataset=world.whole, chain="main", folder=tmp_path, inputs={}, memory_gb=1)
-    task = Task(mart="block_order", name="block_order", inputs={"its range": "0"}, parts={})
+    task = Task(mart="block_order", name="block_order", inputs={"its range": "0"}, rows={})
 
     assert isinstance(_attempt(place, task), duckdb.Error)
     assert list(tmp_path.glob("*/*")) == []

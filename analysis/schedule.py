@@ -1,0 +1,148 @@
+"""Make marts at the same time: each begins as soon as the marts that it reads are done.
+
+The making of a mart is a generator. It hands jobs to a crew, yields those that it must wait for, and goes on
+when they are done. So one thread alone holds the catalogue and its DuckDB, and others wait for the jobs.
+"""
+
+import graphlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from queue import PriorityQueue, SimpleQueue
+from typing import Protocol
+
+from analysis.catalog import Model
+from analysis.parts import Inputs, Part, Rows
+
+Graph = Mapping[str, frozenset[str]]  # each mart, with those of them that it reads
+
+
+class Hands(Protocol):
+    """Makes parts at other places, `n_at_once` of them at once; see analysis/tasks.py."""
+
+    @property
+    def n_at_once(self) -> int:
+        """Return how many parts are made at once."""
+
+    def made(self, mart: str, name: str, inputs: Inputs, rows: Mapping[str, Rows], early: str | None) -> Part:
+        """Make one part of `mart` in its files called `name`, and return it when it is made.
+
+        `inputs` are those of the part. `rows` has the stored marts that its query reads, by name. With
+        `early`, the query that reads early parts, the late columns are filled in.
+        """
+
+
+@dataclass(eq=False)
+class Job:
+    """Is one part that others make; `is_range` tells that it is one of several of its mart."""
+
+    work: Callable[[], Part]
+    is_range: bool
+    future: Future[Part] = field(default_factory=Future)
+
+
+# Yields jobs that must end before it goes on.
+Making = Generator[list[Job], None, None]
+Waiting = Generator[list[Job], None, list[Part]]
+
+
+class Crew:
+    """Has jobs done in threads, those of the most urgent marts first, and gives them back as they end."""
+
+    def __init__(self, hands: Hands, urgencies: Mapping[str, int], threads: ThreadPoolExecutor) -> None:
+        self._hands = hands
+        self._urgencies = urgencies
+        self._threads = threads
+        self._waiting: PriorityQueue[tuple[int, int, Job]] = PriorityQueue()
+        self._ended: SimpleQueue[Job] = SimpleQueue()
+        self._numbers = itertools.count()
+
+    def begin(
+        self,
+        mart: str,
+        name: str,
+        inputs: Inputs,
+        rows: Mapping[str, Rows],
+        *,
+        early: str | None = None,
+        is_range: bool = False,
+    ) -> Job:
+        """Have a part made as `Hands.made` does, when a thread is free and nothing more urgent waits."""
+        job = Job(partial(self._hands.made, mart, name, inputs, rows, early), is_range)
+        self._waiting.put((-self._urgencies[mart], next(self._numbers), job))
+        self._threads.submit(self._do_most_urgent)
+        return job
+
+    def next_ended(self) -> Job:
+        """Wait for the next job that ends, well or not, and return it."""
+        return self._ended.get()
+
+    def _do_most_urgent(self) -> None:
+        *_, job = self._waiting.get_nowait()
+        try:
+            job.future.set_result(job.work())
+        except BaseException as error:  # noqa: BLE001 - raised again by the result of the future
+            job.future.set_exception(error)
+        self._ended.put(job)
+
+
+@contextmanager
+def open_crew(hands: Hands, urgencies: Mapping[str, int]) -> Iterator[Crew]:
+    """Yield a crew for these urgencies; at the end drop what has not begun, and wait for the rest."""
+    with ThreadPoolExecutor(hands.n_at_once) as threads:
+        try:
+            yield Crew(hands, urgencies, threads)
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def graph_of(models: Iterable[Model]) -> dict[str, frozenset[str]]:
+    """Return which of these models read which of them."""
+    by_name = {model.name: model for model in models}
+    return {name: model.references & by_name.keys() for name, model in by_name.items()}
+
+
+def urgencies(graph: Graph) -> dict[str, int]:
+    """Map each mart to the number of marts on the longest way from it to one that nobody reads."""
+    found: dict[str, int] = {}
+    for name in reversed(list(graphlib.TopologicalSorter(graph).static_order())):
+        found.setdefault(name, 1)
+        for read in graph[name]:
+            found[read] = max(found.get(read, 1), found[name] + 1)
+    return found
+
+
+def make_all(
+    graph: Graph, making: Callable[[str], Making], crew: Crew, keep: Callable[[Job], object]
+) -> None:
+    """Make every mart of a graph; `making` begins one, and `keep` is called with each job that has ended."""
+    order = graphlib.TopologicalSorter(graph)
+    order.prepare()
+    urgency = urgencies(graph)
+    begun: dict[str, Making] = {}
+    awaited: dict[Job, str] = {}
+    n_awaited: Counter[str] = Counter()
+
+    def go_on(name: str) -> None:
+        for jobs in begun[name]:
+            if jobs:
+                awaited.update(dict.fromkeys(jobs, name))
+                n_awaited[name] = len(jobs)
+                return
+        order.done(name)
+
+    while order.is_active():
+        for name in sorted(order.get_ready(), key=lambda each: (-urgency[each], each)):
+            begun[name] = making(name)
+            go_on(name)
+        if awaited:
+            job = crew.next_ended()
+            keep(job)
+            name = awaited.pop(job)
+            n_awaited[name] -= 1
+            if not n_awaited[name]:
+                go_on(name)
