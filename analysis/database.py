@@ -64,6 +64,8 @@ def connect(
         # First of all: casting a zoned timestamp to a date uses the zone of the session.
         # Global, so that a cursor of this connection has the zone as well.
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        # Else DuckDB draws a bar over whatever an interactive Python or `python -c` prints, also in a file.
+        connection.execute("SET enable_progress_bar = false")
         create_functions(connection, FUNCTIONS)
         yield connection
     finally:

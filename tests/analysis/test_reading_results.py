@@ -304,6 +304,18 @@ def test_no_query_is_left_out_in_silence(folder: Path, query: str, count: int) -
     assert f"one query at a time, this is {count}" in result.stderr
 
 
+def test_an_interactive_python_gets_no_bar_of_duckdb() -> None:
+    """DuckDB takes `python -c` for a terminal, wherever its output goes, and would draw into it."""
+    program = (
+        "from analysis.database import connect\n"
+        "with connect() as connection:\n"
+        "    print(connection.execute(\"SELECT current_setting('enable_progress_bar')\").fetchall())"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert result.stdout == "[(False,)]\n"
+
+
 def test_the_notebook_runs_from_a_dataset(folder: Path, tmp_path: Path) -> None:
     """The notebook starts with three lines, has no stored output, and all its cells run beside a dataset."""
     notebook = json.loads(NOTEBOOK.read_text())
