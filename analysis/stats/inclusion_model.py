@@ -5,9 +5,11 @@ As SQL function:
     inclusion_model(taken, block, package, waiting, size)    coefficients with 95 % intervals
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from analysis.stats.intervals import CONFIDENCE
@@ -15,6 +17,8 @@ from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sq
 
 FACTORS: Final = ("package", "waiting", "size")
 PRIOR_SD: Final = 10.0
+FIRST_STEP: Final = 16.0  # length of the first step at most; coefficients of ranks are up to about 30
+CHUNK: Final = 16_384
 MODEL: Final = pa.struct(
     [(f"{factor}{bound}", pa.float64()) for factor in FACTORS for bound in ("", "_low", "_high")]
 )
@@ -35,41 +39,106 @@ def inclusion_model(taken: Numbers, block: Numbers, *factors: Numbers) -> tuple[
     - 1) keep the intervals of few blocks from being too narrow: A. C. Cameron and D. L. Miller, 2015,
     doi:10.3368/jhr.50.2.317.
     """
-    from scipy import optimize, special, stats  # noqa: PLC0415 - SciPy loads slowly, only a build needs it
+    from scipy import optimize, stats  # noqa: PLC0415 - SciPy loads slowly, only a build needs it
 
     _, cluster = np.unique(block, return_inverse=True)
     if len(taken) == 0 or np.ptp(taken) == 0 or cluster.max() == 0:
         return None
-    design = np.column_stack([np.ones(len(taken)), *factors])
-    precision = np.array([0.0, *([PRIOR_SD**-2] * len(factors))])
-
-    def loss(beta: Numbers) -> float:
-        score = design @ beta
-        penalty = float(precision @ beta**2) / 2
-        return float((np.logaddexp(0, score) - taken * score).sum()) + penalty
-
-    def gradient(beta: Numbers) -> Numbers:
-        slope: Numbers = design.T @ (special.expit(design @ beta) - taken) + precision * beta
-        return slope
-
-    def hessian(beta: Numbers) -> Numbers:
-        chance = special.expit(design @ beta)
-        curve: Numbers = (design.T * (chance * (1 - chance))) @ design + np.diag(precision)
-        return curve
-
+    fit = _Fit(taken, factors)
     beta = optimize.minimize(
-        loss, np.zeros(design.shape[1]), jac=gradient, hess=hessian, method="trust-exact"
+        fit.loss,
+        np.zeros(len(factors) + 1),
+        jac=fit.gradient,
+        hess=fit.hessian,
+        method="trust-exact",
+        options={"initial_trust_radius": FIRST_STEP},
     ).x
-    residuals = design * (special.expit(design @ beta) - taken)[:, None]
-    by_block = np.zeros((cluster.max() + 1, design.shape[1]))
-    np.add.at(by_block, cluster, residuals)
-    bread = np.linalg.pinv(hessian(beta))
-    n_blocks = len(by_block)
-    variance = np.diag(bread @ (by_block.T @ by_block) @ bread) * n_blocks / (n_blocks - 1)
+    n_blocks = int(cluster.max()) + 1
+    by_block = fit.residuals(beta, cluster, n_blocks)
+    meat = np.array([[(one * other).sum() for other in by_block] for one in by_block])
+    bread = np.linalg.pinv(fit.hessian(beta))
+    variance = np.diag(bread @ meat @ bread) * n_blocks / (n_blocks - 1)
     spread = np.sqrt(np.maximum(variance, 0))  # rounding may leave a zero below zero
     half = stats.t.ppf((1 + CONFIDENCE) / 2, n_blocks - 1) * spread
     terms = np.column_stack([beta, beta - half, beta + half])[1:]
     return tuple(float(number) for number in terms.ravel())
+
+
+class _Fit:
+    """Computes the loss of coefficients and its derivatives, chunk by chunk of the pairs.
+
+    No product of matrices is as long as the pairs: its digits would depend on the threads of the library
+    that computes it, and so on the machine.
+    """
+
+    def __init__(self, taken: Numbers, factors: tuple[Numbers, ...]) -> None:
+        self._taken = taken
+        self._factors = factors
+        self._precision = np.array([0.0, *([PRIOR_SD**-2] * len(factors))])
+        self._at: bytes | None = None
+
+    def loss(self, beta: Numbers) -> float:
+        """Return the negative logarithm of the posterior, but for a constant."""
+        self._evaluate(beta)
+        return self._loss
+
+    def gradient(self, beta: Numbers) -> Numbers:
+        """Return the first derivatives of the loss."""
+        self._evaluate(beta)
+        return self._gradient
+
+    def hessian(self, beta: Numbers) -> Numbers:
+        """Return the second derivatives of the loss."""
+        self._evaluate(beta)
+        return self._hessian
+
+    def residuals(self, beta: Numbers, cluster: npt.NDArray[np.intp], n_blocks: int) -> list[Numbers]:
+        """Return the gradient of each block without the prior, as one array per coefficient."""
+        sums = [np.zeros(n_blocks) for _ in beta]
+        for part, columns in self._chunks():
+            _, _, chance = _likelihood(beta, columns)
+            error = chance - self._taken[part]
+            for number, column in enumerate(columns):
+                sums[number] += np.bincount(cluster[part], error * column, n_blocks)
+        return sums
+
+    def _evaluate(self, beta: Numbers) -> None:
+        """Compute all three at once, and keep them for the next question about the same coefficients."""
+        if self._at == beta.tobytes():
+            return
+        self._at = beta.tobytes()
+        loss = float((self._precision * beta**2).sum()) / 2
+        gradient = self._precision * beta
+        hessian = np.diag(self._precision)
+        for part, columns in self._chunks():
+            score, log_partition, chance = _likelihood(beta, columns)
+            taken = self._taken[part]
+            loss += float((log_partition - taken * score).sum())
+            error, weight = chance - taken, chance * (1 - chance)
+            for i, column in enumerate(columns):
+                gradient[i] += (error * column).sum()
+                weighted = weight * column
+                for j in range(i + 1):
+                    hessian[i, j] += (weighted * columns[j]).sum()
+        self._loss, self._gradient = loss, gradient
+        self._hessian = np.tril(hessian) + np.tril(hessian, -1).T
+
+    def _chunks(self) -> Iterator[tuple[slice, list[Numbers]]]:
+        """Yield the pairs in chunks that fit in a processor's cache, each with its column of ones."""
+        for begin in range(0, len(self._taken), CHUNK):
+            part = slice(begin, begin + CHUNK)
+            columns = [factor[part] for factor in self._factors]
+            yield part, [np.ones(len(columns[0])), *columns]
+
+
+def _likelihood(beta: Numbers, columns: list[Numbers]) -> tuple[Numbers, Numbers, Numbers]:
+    """Return log odds, log(1 + odds) and chance of being taken of each pair, without overflow."""
+    score: Numbers = beta[0] * columns[0]
+    for coefficient, column in zip(beta[1:], columns[1:], strict=True):
+        score += coefficient * column
+    small = np.exp(-np.abs(score))
+    chance = np.where(score >= 0, 1.0, small) / (1 + small)
+    return score, np.maximum(score, 0) + np.log1p(small), chance
 
 
 FUNCTIONS: Final = (
