@@ -121,6 +121,11 @@ class Collecting:
         return any(self.dataset.glob("journal/**/*.journal"))
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Return host and port that serve the metrics."""
+        return "127.0.0.1", self._port
+
+    @property
     def process_id(self) -> int:
         """Return the id of the process that was started last."""
         assert self._process is not None

@@ -1,6 +1,7 @@
 """Define the faults of the disk: it is full, files must not grow, or files are damaged."""
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -44,6 +45,33 @@ def disk_full(world: World) -> Verdict:
     time.sleep(2)
     traffic.end()
     return world.conclude(may_end=["killed", "overflow"])
+
+
+@fault(
+    "folder_read_only",
+    "the folder of the chain (`chain=regtest`) is mounted read-only for a while, then can be written again",
+    n_coins=15_000,
+)
+def folder_read_only(world: World) -> Verdict:
+    """Let no file be sealed under traffic; the journal keeps the rows until the folder can be written."""
+    collector, traffic = world.collector, world.traffic
+    collector.start()
+    traffic.begin()
+    time.sleep(world.about(3))
+    folder = str(collector.dataset / "chain=regtest")
+    _mount("--bind", folder, folder)
+    world.at_end(lambda: subprocess.run(["umount", "--lazy", folder], capture_output=True, check=False))
+    _mount("-o", "remount,bind,ro", folder)
+    time.sleep(max(5.0, world.about(FULL_S * world.scale)))
+    ended = collector.status
+    _mount("-o", "remount,bind,rw", folder)
+    assert os.strerror(errno.EROFS) in collector.said, "no write was refused: this was no fault"
+    time.sleep(3)
+    traffic.end()
+    verdict = world.conclude()
+    if ended is not None:
+        verdict.faults.append(f"a read-only folder ended the collector with {ended}")
+    return verdict
 
 
 @fault("file_limit", "files must not grow (RLIMIT_FSIZE) for a while, then may again", n_coins=15_000)
@@ -162,12 +190,16 @@ def parquet_truncated(world: World) -> Verdict:
 def _small_disk(world: World) -> Path:
     disk = world.folder / "disk"
     disk.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(disk)]
-    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NotHereError(f"a small disk needs root: {done.stderr.strip()}")
+    _mount("-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(disk))
     world.at_end(lambda: subprocess.run(["umount", "--lazy", disk], check=False))
     return disk
+
+
+def _mount(*options: str) -> None:
+    """Call `mount`; raise NotHereError where we may not."""
+    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotHereError(f"mount {' '.join(options)} needs root: {done.stderr.strip()}")
 
 
 def _fill(ballast: Path) -> None:

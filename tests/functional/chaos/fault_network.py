@@ -4,6 +4,7 @@ import time
 from urllib.parse import urlsplit
 
 from tests.functional.chaos.judge import Verdict
+from tests.functional.chaos.memory_use import memory_use
 from tests.functional.chaos.network import Mode, Proxy
 from tests.functional.chaos.recorder import TOPICS
 from tests.functional.chaos.registry import fault
@@ -13,6 +14,8 @@ AWAY_S = 60.0
 SHORTEST_S = 4.0
 NOTICE_S = 100.0  # in which a dead link must be noticed
 RPC_TIMEOUT_S = 5
+ENDLESS_MAY_TAKE_BYTES = 400_000_000  # an answer is refused at 128 MiB at most, and several come at once
+STOP_S = 20.0  # a stop waits a few seconds for answers that rows need, and then for no more
 DRIPS_NOTICED_S = 45.0  # an answer that drips takes minutes, and each of its bytes is in time
 
 
@@ -67,8 +70,12 @@ def rpc_drips(world: World) -> Verdict:
     collector.start()
     world.traffic.busy(world.about(1))
     found = [f"{problem}, while it ran" for problem in _drip(world, proxy)]
+    began_s = time.monotonic()
     if collector.stop():
         found.append("a stop while answers drip does not end with status 0")
+    world.facts["a stop took s"] = round(time.monotonic() - began_s, 1)
+    if time.monotonic() - began_s > STOP_S:
+        found.append(f"a stop while answers drip takes more than {STOP_S:g} s")
     collector.start(wait=False)
     if not collector.wait_for("node.awaited", timeout_s=DRIPS_NOTICED_S):
         found.append(f"no word of node.awaited within {DRIPS_NOTICED_S:g} s, at the start")
@@ -94,6 +101,40 @@ def _drip(world: World, proxy: Proxy) -> list[str]:
             missing.discard("/readyz says ready")
     world.facts["noticed after s"] = round(time.monotonic() - began_s, 1)
     return sorted(f"{each} within {DRIPS_NOTICED_S:g} s" for each in missing)
+
+
+@fault(
+    "rpc_endless",
+    "the node's RPC answers without end, or with 256 MiB that gzip has made small; memory must stay bounded",
+    n_coins=15_000,
+)
+def rpc_endless(world: World) -> Verdict:
+    """Let every answer of RPC be too large for a while: each is refused, and asked for again later."""
+    proxy = Proxy(_port(world.node.rpc_url))
+    world.at_end(proxy.close)
+    collector = world.new_collector(
+        node_settings={"rpc_url": f"http://127.0.0.1:{proxy.port}", "rpc_timeout_s": RPC_TIMEOUT_S}
+    )
+    collector.start()
+    world.traffic.busy(world.about(1))
+    before = most = memory_use(collector.processes).private
+    modes: list[Mode] = ["endless", "gzip"]
+    world.draw.shuffle(modes)
+    for mode in modes:
+        proxy.set(mode)
+        until_s = time.monotonic() + max(SHORTEST_S, world.about(AWAY_S * world.scale / 3))
+        while time.monotonic() < until_s:
+            world.traffic.busy(0.2)
+            most = max(most, memory_use(collector.processes).private)
+    proxy.set("pass")
+    world.traffic.busy(2)
+    assert proxy.n_sent, "nothing was asked meanwhile: this was no fault"
+    world.facts["MB sent by the proxy"] = round(proxy.n_sent / 1e6)
+    world.facts["private MB, before and most"] = [round(before / 1e6), round(most / 1e6)]
+    verdict = world.conclude()
+    if most - before > ENDLESS_MAY_TAKE_BYTES:
+        verdict.faults.append(f"endless answers take {(most - before) / 1e6:.0f} MB of memory")
+    return verdict
 
 
 def _half_open(world: World, frozen: tuple[str, ...]) -> Verdict:

@@ -11,6 +11,7 @@ from collector.regtest.scripts import COIN_KINDS
 from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 from collector.regtest.wallet import Coin
 from tests.functional.chaos.judge import Verdict
+from tests.functional.chaos.memory_use import memory_use
 from tests.functional.chaos.recorder import TOPICS
 from tests.functional.chaos.registry import fault
 from tests.functional.chaos.world import World
@@ -19,6 +20,7 @@ Frames = list[bytes]
 GARBLED_RATIO = 0.02
 COUNTER = b"\x07\x00\x00\x00"
 ODD_COUNTERS = (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f")
+GIANTS_MAY_TAKE_BYTES = 100_000_000
 N_DRAWN = 8  # malformed messages, counters and tags, beside those that are listed
 MALFORMED: tuple[Frames, ...] = (
     [b"sequence"],
@@ -131,7 +133,7 @@ def _draw_malformed(world: World) -> Frames:
 
 @fault(
     "garbled_bodies",
-    "real messages whose bodies are cut, lengthened, flipped or emptied on the way, in all three topics",
+    "real messages whose bodies are cut, lengthened, flipped, emptied or given numbers of 2^63 and more",
     n_coins=4000,
 )
 def garbled_bodies(world: World) -> Verdict:
@@ -151,6 +153,8 @@ def garbled_bodies(world: World) -> Verdict:
                 body += world.draw.randbytes(world.draw.randrange(1, 40))
             elif kind == 2:
                 body = b""
+            elif frames[0] == b"sequence" and len(body) > 33 and world.draw.random() < 0.5:
+                body = body[:33] + world.draw.randbytes(7) + bytes([world.draw.randrange(0x80, 0x100)])
             elif frames[0] == b"sequence":
                 body = body[:32] + b"Z" + body[33:]
             else:
@@ -163,6 +167,35 @@ def garbled_bodies(world: World) -> Verdict:
     world.traffic.busy(1)
     world.facts["bodies garbled"] = n_garbled
     return world.conclude(may_end=["gap", "resync"])
+
+
+@fault(
+    "giant_frames",
+    "a publisher sends frames of 9 to 200 MB, which no node sends; memory must stay bounded",
+    n_coins=4000,
+)
+def giant_frames(world: World) -> Verdict:
+    """Send giant frames under traffic: the connection ends, which is named, and comes back."""
+    relay = _relayed(world)
+    collector = world.collector
+    world.traffic.begin()
+    time.sleep(world.about(1))
+    before = memory_use(collector.processes).private
+    most = before
+    for _ in range(max(1, round(4 * world.scale))):
+        size = world.draw.randrange(9_000_000, 200_000_000)
+        relay.send([world.draw.choice(TOPICS).encode(), bytes(size), world.draw.randbytes(4)])
+        until_s = time.monotonic() + 3
+        while time.monotonic() < until_s:
+            most = max(most, memory_use(collector.processes).private)
+            time.sleep(0.05)
+        collector.wait_in_step()
+    world.traffic.end()
+    world.facts["private MB, before and most"] = [round(before / 1e6), round(most / 1e6)]
+    verdict = world.conclude(must_end=["reconnect"], may_end=["gap"])
+    if most - before > GIANTS_MAY_TAKE_BYTES:
+        verdict.faults.append(f"giant frames take {(most - before) / 1e6:.0f} MB of memory")
+    return verdict
 
 
 @fault(

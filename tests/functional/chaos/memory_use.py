@@ -58,5 +58,7 @@ def judge_memory(samples: Sequence[MemoryUse], duration_s: float, verdict: Verdi
         "resident MB of mapped files, in the middle": round(samples[len(samples) // 2].mapped / 1e6),
         "resident MB of mapped files, at the end": round(samples[-1].mapped / 1e6),
     }
-    if duration_s >= JUDGED_S and last > middle * GROWTH_RATIO + GROWTH_BYTES:
+    if duration_s < JUDGED_S:
+        verdict.figures["whether memory grows"] = f"not judged below {JUDGED_S:g} s"
+    elif last > middle * GROWTH_RATIO + GROWTH_BYTES:
         verdict.faults.append(f"memory grows: {middle / 1e6:.0f} MB, then {last / 1e6:.0f} MB")

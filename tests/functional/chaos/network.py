@@ -5,11 +5,15 @@ import selectors
 import socket
 import threading
 import time
+import zlib
+from collections.abc import Iterator
 from typing import Literal
 
-Mode = Literal["pass", "refuse", "hang", "drip", "freeze"]
+Mode = Literal["pass", "refuse", "hang", "drip", "freeze", "endless", "gzip"]
 CHUNK_BYTES = 65536
 LINK_TIMEOUT_S = 30
+ENDLESS_CHUNK = (b"[" * (1 << 20), b'"' + b"a" * (1 << 20), b"0" * (1 << 20), b'{"result":' * 100_000)
+GZIP_CHUNKS = 256  # of 1 MiB each, when unpacked
 DRIP_S = 1.0  # from one byte of the server to its next, in the mode "drip"
 
 
@@ -19,12 +23,14 @@ class Proxy:
     pass: forward everything. refuse: refuse new connections and reset open ones. hang: accept connections and
     keep all data back until the mode changes. drip: forward what clients send, and one byte a second of what
     the server answers on a connection. freeze: open connections stay open but carry nothing any more,
-    new ones work; this is a half-open connection.
+    new ones work; this is a half-open connection. endless: answer each request with a body that does not end.
+    gzip: answer each with 256 MiB that gzip has made small. `n_sent` counts the bytes of such bodies.
     """
 
     def __init__(self, port: int) -> None:
         self._to = port
         self._mode: Mode = "pass"
+        self.n_sent = 0
         self._links: dict[socket.socket, socket.socket] = {}
         self._frozen: set[socket.socket] = set()
         self._next_drip_s: dict[socket.socket, float] = {}  # of each connection to the server
@@ -91,6 +97,8 @@ class Proxy:
                         self._woken.recv(CHUNK_BYTES)
                     elif each is self._listener:
                         self._accept()
+                    elif each in self._links and self._mode in {"endless", "gzip"}:
+                        self._answer(each)
                     elif each in self._links and (limit := self._may_forward(each)):
                         self._forward(each, limit)
             if self._mode in {"hang", "drip"} or self._frozen:
@@ -121,6 +129,31 @@ class Proxy:
             return 0
         self._next_drip_s[from_] = time.monotonic() + DRIP_S
         return 1
+
+    def _answer(self, client: socket.socket) -> None:
+        """Answer what a client has asked with a body that is too large, until the client has enough."""
+        encoding = b"Content-Encoding: gzip\r\n" if self._mode == "gzip" else b""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+        with contextlib.suppress(OSError):
+            if client.recv(CHUNK_BYTES):
+                client.sendall(head + encoding + b"\r\n")
+                for body in self._bodies():
+                    client.sendall(b"%x\r\n%s\r\n" % (len(body), body))
+                    self.n_sent += len(body)
+                client.sendall(b"0\r\n\r\n")
+        self._drop(client)
+
+    def _bodies(self) -> Iterator[bytes]:
+        if self._mode == "gzip":
+            packer = zlib.compressobj(9, wbits=31)
+            for _ in range(GZIP_CHUNKS):
+                if packed := packer.compress(ENDLESS_CHUNK[0]):
+                    yield packed
+            yield packer.flush()
+            return
+        chunk = ENDLESS_CHUNK[self.n_sent % len(ENDLESS_CHUNK)]
+        while not self._stopping:
+            yield chunk
 
     def _forward(self, from_: socket.socket, limit: int) -> None:
         try:
