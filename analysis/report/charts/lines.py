@@ -281,13 +281,13 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
         yield (
             alt.Chart(alt.InlineData(values=banded))
             .mark_rule(color=line.colour, opacity=0.6, strokeWidth=1.5)
-            .encode(x=x, y=_y("low", y), y2="high:Q")
+            .encode(x=x, y=_y("low", y), y2=alt.Y2("high:Q"))
         )
     elif banded:
         yield (
             chart.mark_area(
                 color=line.colour, opacity=0.16, clip=True, invalid="break-paths-filter-domains", **shape
-            ).encode(x=x, y=_y("low", y), y2="high:Q")
+            ).encode(x=x, y=_y("low", y), y2=alt.Y2("high:Q"))
         )
     if line.shape != "points":
         look = shape | {"strokeWidth": 2, "strokeDash": DASHES[line.stroke]}
@@ -343,7 +343,7 @@ def _partial_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
     if banded:
         bars = alt.Chart(alt.InlineData(values=banded))
         yield bars.mark_rule(color=line.colour, opacity=0.6, clip=True).encode(
-            x=x, y=_y("low", y), y2="high:Q"
+            x=x, y=_y("low", y), y2=alt.Y2("high:Q")
         )
     rings = alt.Chart(alt.InlineData(values=partial))
     yield rings.mark_point(color=line.colour, fill=PAPER, size=34, opacity=1, strokeWidth=1.5).encode(
@@ -371,7 +371,7 @@ def _cut_layer(point: Point, colour: str, x: alt.X) -> alt.Chart:
     """Return the layer of a small triangle at the chart's upper edge, where a point's interval is cut off."""
     base = alt.Chart(alt.InlineData(values=[{"x": place(point.x), "label": CUT_MARK}]))
     mark: alt.Chart = base.mark_text(align="left", dx=3, dy=8, color=colour).encode(
-        x=x, y=alt.value(0), text="label:N"
+        x=x, y=alt.YValue(0), text=alt.Text("label:N")
     )
     return mark
 
@@ -487,8 +487,8 @@ def day_chart(
     points = {"size": 22, "filled": True, "fill": colour} if len(data) <= MAX_POINTED_DAYS else False
     left = 42
     return alt.layer(
-        base.mark_area(color=colour, opacity=0.22).encode(y=y, y2="high:Q"),
-        base.mark_line(color=colour, strokeWidth=2, point=points).encode(y="ratio:Q"),
+        base.mark_area(color=colour, opacity=0.22).encode(y=y, y2=alt.Y2("high:Q")),
+        base.mark_line(color=colour, strokeWidth=2, point=points).encode(y=alt.Y("ratio:Q")),
     ).properties(
         width=width_px - left - 12,
         height=_DAY_HEIGHT_PX,

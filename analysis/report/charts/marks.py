@@ -74,18 +74,26 @@ def event_layers(
         ]
         mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(fill=MUTED, opacity=0.25, stroke=MUTED)
         layers.append(
-            mark.encode(x=x, x2=f"to:{'T' if isinstance(first, dt.date) else 'Q'}", description="words:N")
+            mark.encode(
+                x=x,
+                x2=alt.X2(f"to:{'T' if isinstance(first, dt.date) else 'Q'}"),
+                description=alt.Description("words:N"),
+            )
         )
     moments = [event for event in inside if event.to_x is None]
     if moments:
         rows = [{"x": place(event.x), "words": _hover(event)} for event in moments]
         rule = alt.Chart(alt.InlineData(values=rows)).mark_rule(color=MUTED, strokeDash=[2, 3])
-        layers.append(rule.encode(x=x, description="words:N"))
+        layers.append(rule.encode(x=x, description=alt.Description("words:N")))
     texts = merged_labels(inside, first, last, plot_px)
     if texts:
         rows = [{"x": place(at), "label": label, "words": HOVER_MARK + words} for at, label, words in texts]
         text = alt.Chart(alt.InlineData(values=rows)).mark_text(align="center", dy=-8, color=INK)
-        layers.append(text.encode(x=x, y=alt.value(0), text="label:N", description="words:N"))
+        layers.append(
+            text.encode(
+                x=x, y=alt.YValue(0), text=alt.Text("label:N"), description=alt.Description("words:N")
+            )
+        )
     return layers
 
 
@@ -121,10 +129,10 @@ def hover_layer(
     mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(fill=INK, opacity=0)
     strips: alt.Chart = mark.encode(
         x=x,
-        x2=f"to:{'T' if is_time else 'Q'}",
-        y=alt.value(0),
-        y2=alt.value(height_px),
-        description="words:N",
+        x2=alt.X2(f"to:{'T' if is_time else 'Q'}"),
+        y=alt.YValue(0),
+        y2=alt.Y2Value(height_px),
+        description=alt.Description("words:N"),
     )
     return strips
 

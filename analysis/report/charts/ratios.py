@@ -113,14 +113,14 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
             line.mark_rule(color=MUTED, strokeDash=[2, 3]).encode(x=alt.X("at:Q", scale=scale, axis=ruler))
         )
     layers += [
-        marked.mark_rule(strokeWidth=2, opacity=0.7).encode(x=x, x2="high:Q"),
+        marked.mark_rule(strokeWidth=2, opacity=0.7).encode(x=x, x2=alt.X2("high:Q")),
         marked.mark_point(size=64, strokeWidth=2, opacity=1).encode(
-            x="ratio:Q",
+            x=alt.X("ratio:Q"),
             fill=alt.Fill("fill:N", scale=None, legend=None),
             shape=alt.Shape("shape:N", scale=None, legend=None),
         ),
         marked.mark_text(align="right").encode(
-            x=alt.value(width_px - label_px - 2), text="value:N", color=alt.value(INK)
+            x=alt.XValue(width_px - label_px - 2), text=alt.Text("value:N"), color=alt.ColorValue(INK)
         ),
         row_labels(base, label_px),
         _row_strips(base, width_px - label_px - value_px),
@@ -137,7 +137,7 @@ def _row_strips(base: alt.Chart, plot_px: int) -> alt.Chart:
     """Return a layer of invisible strips, one per row of the chart, that show its values to a pointer."""
     once = base.transform_aggregate(words="min(words)", groupby=["row"])
     strips: alt.Chart = once.mark_rect(fill=INK, opacity=0).encode(
-        x=alt.value(0), x2=alt.value(plot_px), description="words:N"
+        x=alt.XValue(0), x2=alt.X2Value(plot_px), description=alt.Description("words:N")
     )
     return strips
 

@@ -157,7 +157,7 @@ def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
     mark = alt.Chart(alt.InlineData(values=list(rows))).mark_area(
         fill=fill, stroke=PAPER, strokeWidth=0.75, interpolate="step-after"
     )
-    chart: alt.Chart = mark.encode(x=x, y=alt.Y("high:Q", scale=scale, axis=axis), y2="low:Q")
+    chart: alt.Chart = mark.encode(x=x, y=alt.Y("high:Q", scale=scale, axis=axis), y2=alt.Y2("low:Q"))
     return chart
 
 
@@ -167,7 +167,7 @@ def _frame(period: Period, x: alt.X) -> alt.Chart:
     mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(
         fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3]
     )
-    frame: alt.Chart = mark.encode(x=x, x2="to:T", y=alt.value(0), y2=alt.value(HEIGHT_PX))
+    frame: alt.Chart = mark.encode(x=x, x2=alt.X2("to:T"), y=alt.YValue(0), y2=alt.Y2Value(HEIGHT_PX))
     return frame
 
 
@@ -184,6 +184,8 @@ def _names(layers: Sequence[Layer], period: Period, plot_px: int) -> alt.Chart:
     ]
     mark = alt.Chart(alt.InlineData(values=rows)).mark_text(align="left", limit=NAMES_PX - 10, color=INK)
     names: alt.Chart = mark.encode(
-        x=alt.value(plot_px + 8), y=alt.Y("y:Q", scale=alt.Scale(domain=[0, 1], nice=False)), text="label:N"
+        x=alt.XValue(plot_px + 8),
+        y=alt.Y("y:Q", scale=alt.Scale(domain=[0, 1], nice=False)),
+        text=alt.Text("label:N"),
     )
     return names

@@ -54,7 +54,7 @@ def timeline_chart(
     )
     bars = base.mark_bar(height=10, strokeWidth=1.5).encode(
         x=x,
-        x2="to_at:T",
+        x2=alt.X2("to_at:T"),
         fill=alt.Fill("colour:N", scale=None, legend=None),
         stroke=alt.Stroke("colour:N", scale=None, legend=None),
     )
