@@ -4,7 +4,8 @@
 
 One build of a planted world, with one thread of DuckDB, tells what each part costs in processor time. The
 schedules are computed (tests/bench/replay.py): no other machine takes part. A longer history is the measured
-one, repeated: so many more ranges of the same costs, and as much more of what is made as a whole.
+one, repeated: so many more ranges of the same costs, and as much more of what is made as a whole. With
+--smoke a world of two blocks stands for the measured one, so that the figures say nothing.
 """
 
 import argparse
@@ -31,7 +32,7 @@ MEMORY_GB: Final = 8.0
 def main() -> None:
     """Measure, replay, write JSON."""
     options = parse()
-    folder = world(options.blocks)
+    folder = world(SMOKE_BLOCKS if options.smoke else options.blocks)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         times = measure_parts(folder / "dataset", folder / "pools", Path(work, "a.duckdb"), MEMORY_GB)
     graph = nodes(times.parts)
@@ -72,10 +73,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=1000, help="blocks of the measured world")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-workers.json", help="where the JSON goes")
     parser.add_argument("--smoke", action="store_true", help="measure nothing worth knowing, in seconds")
-    options = parser.parse_args()
-    if options.smoke:
-        options.blocks = SMOKE_BLOCKS
-    return options
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from tests.analysis.world import write_world as write_rows
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate
 
-SIZE: Final = Size(n_blocks=80, entering=64, taken=48)
+SIZE: Final = Size(n_blocks=80, entering=24, taken=18)
 MODELS: Final = (*load_catalog().layer("staging"), *load_catalog().layer("marts"))
 CONFLICT: Final = CASES / "block_pool" / "tag_payout_conflict_unknown"
 Relation = Callable[[str], pa.Table]
