@@ -1,7 +1,9 @@
 """Test deadlines, size limits and stops of RPC requests against a hostile server."""
 
+import contextlib
 import gzip
 import queue
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,6 +78,49 @@ def test_a_stop_ends_an_open_request(serve: Serve, client: Any, answer: Answer) 
     assert "was ended by a stop" in str(errors.get(timeout=TIMEOUT_S))
     with pytest.raises(NodeUnavailable, match="was ended by a stop"):
         asking.call("uptime")
+
+
+@pytest.fixture
+def deaf() -> Iterator[int]:
+    """Return the port of a server that takes no connection: its queue is full, so no request is answered."""
+    with contextlib.ExitStack() as sockets:
+        server = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.settimeout(0)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+def test_a_stop_ends_a_connection_that_nobody_takes(deaf: int) -> None:
+    """A stop ends the wait for a connection, before its timeout of an hour."""
+    asking = RpcClient(f"http://127.0.0.1:{deaf}", user="u", password="", timeout_s=3600)
+    errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            asking.call("uptime")
+        except NodeError as error:
+            errors.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    with pytest.raises(queue.Empty):
+        errors.get(timeout=0.5)  # it waits
+    asking.stop()
+    assert "was ended by a stop" in str(errors.get(timeout=TIMEOUT_S))
+
+
+def test_all_addresses_of_a_name_share_one_deadline(deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind two addresses that take no connection, the third is reached within the same deadline."""
+    with contextlib.closing(HostileServer(silent)) as server:
+        heard = int(server.url.rsplit(":", 1)[1])
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in (deaf, deaf, heard)
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with pytest.raises(NodeUnavailable, match=r"did not answer uptime completely within 3 s"):
+            RpcClient(server.url, user="u", password="", timeout_s=3).call("uptime")
+        assert server.asked.is_set()
 
 
 def test_a_stop_of_all_threads_ends_their_open_requests(serve: Serve, client: Any) -> None:

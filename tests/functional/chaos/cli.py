@@ -23,6 +23,7 @@ from tests.functional.chaos.registry import Fault, NotHereError
 from tests.functional.chaos.table import markdown
 
 ALONE = ("burst", "flood")
+FAILED = ("fails", "broken")
 MOST_SEED = 1_000_000  # short enough to type again
 
 
@@ -117,7 +118,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="where to write the report")
     parser.add_argument("--jobs", type=int, default=1, help="faults that are played at the same time")
-    parser.add_argument("--resume", action="store_true", help="keep what the report of --json has already")
+    parser.add_argument("--resume", action="store_true", help="keep what holds in the report of --json")
     parser.add_argument(
         "--table", type=Path, help="where to write the table, when every fault is in the report"
     )
@@ -130,7 +131,7 @@ def main() -> None:
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
     report = begin(arguments.seed, arguments.json if arguments.resume else None)
     report["command"] = command(arguments)
-    done = {row["fault"] for row in report["faults"]} if arguments.resume else set()
+    done = {row["fault"] for row in report["faults"] if row["outcome"] not in FAILED}
     names = arguments.faults or [name for name in FAULTS if name not in done]
     shared = {"seed": arguments.seed, "scale": arguments.scale, "keep": arguments.keep}
     for row in play_all(names, jobs=arguments.jobs, **shared):
@@ -142,4 +143,4 @@ def main() -> None:
     if arguments.table and len(report["faults"]) == len(FAULTS):
         arguments.table.write_text(markdown(report))
     played = [row for row in report["faults"] if row["fault"] in names]
-    raise SystemExit(any(row["outcome"] in ("fails", "broken") for row in played))
+    raise SystemExit(any(row["outcome"] in FAILED for row in played))

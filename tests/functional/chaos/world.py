@@ -18,7 +18,7 @@ from tests.functional.chaos.judge import Evidence, Verdict, judge
 from tests.functional.chaos.traffic import Traffic
 
 SETTLE_S = 0.8  # what the node has published has reached every subscriber
-START_S = 20.0
+START_S = 120.0
 
 
 class World:
