@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -18,9 +19,13 @@ hypothesis.settings.register_profile("house", deadline=None)
 hypothesis.settings.load_profile("house")
 # Files that take longest, each run by one process: what begins last decides when the suite ends.
 FIRST = (
-    *("test_cases.py", "test_demo.py", "test_on_spark.py", "test_benchmarks.py", "test_current_folder.py"),
-    *("test_losses.py", "test_history_path.py", "test_planted_world.py", "test_kill_steps.py"),
+    *("test_cases.py", "test_on_spark.py", "test_demo.py", "test_benchmarks.py", "test_workers.py"),
+    *("test_history_path.py", "test_losses.py", "test_chaos_node.py", "test_chaos.py"),
+    *("test_current_folder.py", "test_reading_results.py", "test_out_of_band.py", "test_incremental.py"),
+    *("test_planted_world.py", "test_kill_steps.py"),
 )
+# Files whose tests run in one process, so that it starts one session of Spark for all of them.
+ON_SPARK = ("test_cases.py", "test_on_spark.py")
 
 # Programs that compile the loops of the collector, and those of gpuhash that the collector does not call.
 WARM_UPS = (
@@ -52,6 +57,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return len(FIRST) + ("functional" not in item.path.parts)
 
     items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process, and the files of ON_SPARK to the same one.
+
+    The package is imported here, because a machine that only tests a GPU may lack it.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "on Spark" if Path(file).name in ON_SPARK else file
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

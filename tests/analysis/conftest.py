@@ -25,6 +25,7 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.ui.explainMode": "simple",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
