@@ -10,6 +10,7 @@ is TOML:
     is_view     true for a mart that is not stored; each query that reads it computes it
     [ranges]    by = "days" or "heights": the mart is made in ranges, by which its query sorts (ranges.py)
     [ranges.reads]  relation = "condition": the rows of it that one range reads, all where it is not named
+    [ranges.clips]  relation = {column = "expression"}: its value for one range, where it tells less than all
     severity    "fail" or "warn" (checks)
     [needs]     relation or "relation.column" = "what is missing" if it has no rows or values (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
@@ -59,12 +60,13 @@ class Parameter(BaseModel):
 
 
 class InRanges(BaseModel):
-    """Says how a mart is made in ranges, and which rows one range reads of a relation; see ranges.py."""
+    """Says how a mart is made in ranges, and which rows and values one range reads; see ranges.py."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     by: Literal["days", "heights"]
     reads: Mapping[str, NonEmpty]
+    clips: Mapping[str, Mapping[str, NonEmpty]] = Field(default_factory=dict)
 
 
 class FilledLate(BaseModel):
@@ -306,6 +308,8 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
         raise CatalogError(f"{where}: the head needs grain and [columns]")
     if layer == "marts" and head.method is None:
         raise CatalogError(f"{where}: the head of a mart needs method: how its numbers come about")
+    if head.ranges is not None and not head.ranges.clips.keys() <= head.ranges.reads.keys():
+        raise CatalogError(f"{where}: ranges.clips names a relation that ranges.reads does not")
     unknown = [name for name in head.grain if name not in head.columns]
     if unknown:
         raise CatalogError(f"{where}: grain names {', '.join(unknown)}, which is not among the columns")

@@ -282,7 +282,7 @@ class IncrementalMarts:
         crew = self._crew_for(n_rows)
         if crew is not None:
             return (yield from self._made_elsewhere(crew, recipe, steps))
-        with stand_ins(connection, self.catalog, model, {}):
+        with stand_ins(connection, self.catalog, model, None):
             return [self._made_here(connection, recipe, steps)]
 
     def _crew_for(self, n_rows: int) -> Crew | None:

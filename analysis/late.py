@@ -6,13 +6,13 @@ temporary view without values stands in front of the relation; so they do not de
 second step copies the rows and fills in the columns.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import duckdb
 
-from analysis.catalog import Catalog, FilledLate, Model
+from analysis.catalog import Catalog, FilledLate, InRanges, Model
 
 EARLY: Final = ".early"
 EVERY_ROW: Final = "true"
@@ -35,19 +35,24 @@ def filling(late: FilledLate, rows: str) -> str:
 
 @contextmanager
 def stand_ins(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, conditions: Mapping[str, str]
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, ranges: InRanges | None
 ) -> Iterator[None]:
     """Put a view in front of relations that a mart reads: without its late columns, and with some rows only.
 
-    `conditions` has a condition per relation, which may read the relations before it.
+    Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
+    values are clipped.
     """
     ((database,),) = connection.execute("SELECT current_database()").fetchall()
     late = {} if model.late is None else {model.late.relation: EVERY_ROW}
+    conditions = {} if ranges is None else ranges.reads
     selected = dict(conditions) | {name: conditions.get(name, every) for name, every in late.items()}
     try:
         for relation, condition in selected.items():
-            columns = f"*{_emptied(catalog, model.late, relation)}"
-            rows = f'SELECT {columns} FROM "{database}".main.{relation} WHERE {condition}'  # noqa: S608 - our own files
+            clips = {} if ranges is None else ranges.clips.get(relation, {})
+            replaced = {**clips, **_emptied(catalog, model.late, relation)}
+            columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
+            every = f"* REPLACE ({columns})" if replaced else "*"
+            rows = f'SELECT {every} FROM "{database}".main.{relation} WHERE {condition}'  # noqa: S608 - our own files
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {relation} AS {rows}")
         yield
     finally:
@@ -55,10 +60,9 @@ def stand_ins(
             connection.execute(f"DROP VIEW IF EXISTS temp.{relation}")
 
 
-def _emptied(catalog: Catalog, late: FilledLate | None, relation: str) -> str:
-    """Return the clause that makes the late columns of a relation null."""
+def _emptied(catalog: Catalog, late: FilledLate | None, relation: str) -> dict[str, str]:
+    """Map each late column of a relation to null in its type."""
     if late is None or late.relation != relation:
-        return ""
+        return {}
     types = {column.name: column.type for column in catalog.by_name[relation].columns}
-    nulls = ", ".join(f"CAST(NULL AS {types[name]}) AS {name}" for name in late.columns)
-    return f" REPLACE ({nulls})"
+    return {name: f"CAST(NULL AS {types[name]})" for name in late.columns}

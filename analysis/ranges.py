@@ -3,6 +3,7 @@
 The head of such a mart has [ranges]: `by` names the kind of range, and for each relation of which a range
 needs only some rows, `reads` has the condition. While a range is made, a temporary view with those rows
 stands in front of the relation. So the query itself is that of the whole mart, and it sorts by range first.
+`clips` makes values equal that a range cannot tell apart, such as all ends of a stay behind its last cut.
 
 A range is made again where the rows that it reads changed, and no other: a new day costs its own range. What
 is in memory at one time are the rows of one range.
@@ -64,10 +65,14 @@ class Ranges:
         firsts = [first for (first,) in connection.execute(kind.query).fetchall()]
         for first in firsts:
             set_range(connection, ranges, first)
-            with stand_ins(connection, self.catalog, model, ranges.reads):
+            with stand_ins(connection, self.catalog, model, ranges):
                 contents = {
                     relation: self._content(
-                        connection, relation, condition, first, found.columns_read(model, relation)
+                        connection,
+                        relation,
+                        f"{condition} {ranges.clips.get(relation)}",
+                        first,
+                        found.columns_read(model, relation),
                     )
                     for relation, condition in ranges.reads.items()
                 }
@@ -82,12 +87,15 @@ class Ranges:
         self,
         connection: duckdb.DuckDBPyConnection,
         relation: str,
-        condition: str,
+        reading: str,
         first: int,
         columns: tuple[str, ...],
     ) -> str:
-        """Return the content of the rows that a range reads: their number and the sum of their hashes."""
-        key = relation, condition, first, columns
+        """Return the content of the rows that a range reads: their number and the sum of their hashes.
+
+        `reading` tells how they are selected and clipped.
+        """
+        key = relation, reading, first, columns
         if key not in self.contents:
             total = f"sum(hash({', '.join(columns)}))" if columns else "0"
             query = f"SELECT count(*), coalesce({total}, 0) FROM {relation}"  # noqa: S608 - names of ours

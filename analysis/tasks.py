@@ -159,15 +159,14 @@ class _Worker:
     def _narrowed(self, model: Model, task: Task) -> AbstractContextManager[None]:
         """Let the query of a mart read what its part needs: the rows of a range, and no late columns."""
         set_parameters(self._connection, model)
-        conditions: Mapping[str, str] = {}
-        if RANGE in task.inputs:
+        is_range = RANGE in task.inputs
+        if is_range:
             if model.ranges is None:
                 raise DatabaseError(f"{task.mart} is not made in ranges")
             set_range(self._connection, model.ranges, int(task.inputs[RANGE]))
-            conditions = model.ranges.reads
         if task.name != early_name(model.name):
             model = replace(model, late=None)
-        return stand_ins(self._connection, self._catalog, model, conditions)
+        return stand_ins(self._connection, self._catalog, model, model.ranges if is_range else None)
 
     def _show(self, marts: Mapping[str, Rows]) -> None:
         """Let queries read marts that are done."""

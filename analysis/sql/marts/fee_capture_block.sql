@@ -25,6 +25,9 @@ block_pool = "block_hash in (select block_hash from mempool_cuts)"
 stg_transactions = "block_hash in (select block_hash from mempool_cuts)"
 stg_templates = "prev_hash in (select prev_hash from chain_blocks)"
 stg_template_txs = "taken_at in (select taken_at from stg_templates)"
+[ranges.clips.mempool_residence]
+last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
 [parameters]
 n_capture_buckets = {value = 128, doc = "buckets per day and node"}
 max_block_wu = {value = 4000000, doc = "consensus limit of a block, BIP141"}

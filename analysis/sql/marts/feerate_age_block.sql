@@ -14,7 +14,6 @@ mempool_packages, `cluster` the chunk feerate of mempool_clusters. Package and c
 only: a relative that enters between the moment and the block counts already, and a transaction that leaves between
 them keeps the feerate it had at the block before. Transactions without a known fee are not ranked. An empty block has
 X = 0 and no ratios. Blocks at which the mempool is not known have no row.
-
 Only two ranks per moment are needed, X and 2 X, so the mempool is not sorted at each moment. Stays are cut into spans
 of six hours, as the moments are numbered, ranked once per span and divided into n_age_buckets buckets by rank. Counting the waiting
 transactions of each bucket at each moment gives the bucket of the rank that is needed, and only the stays of that
@@ -31,16 +30,17 @@ by = "days"
 [ranges.reads]
 mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
 mempool_moments = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
-mempool_residence = """
-first_cut_no < getvariable('range_to') and (
-    greatest(first_cut_no, last_cut_no) >= getvariable('range_from')
-    or left_position >= (select min(position) from mempool_moments)
-)
-"""
+mempool_residence = """first_cut_no < getvariable('range_to') and (greatest(first_cut_no, last_cut_no) >=
+getvariable('range_from') or left_position >= (select min(position) from mempool_moments))"""
 mempool_packages = "first_cut_no >= getvariable('range_from') and first_cut_no < getvariable('range_to')"
 mempool_clusters = "first_cut_no >= getvariable('range_from') and first_cut_no < getvariable('range_to')"
 chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
 block_pool = "block_hash in (select block_hash from mempool_cuts)"
+[ranges.clips.mempool_residence]
+last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
+left_reason = "if(last_cut_no < getvariable('range_to'), left_reason, null)"
+left_position = "if(last_cut_no < getvariable('range_to'), left_position, null)"
 [parameters]
 n_age_buckets = {value = 128, doc = "buckets per span and node"}
 [columns]

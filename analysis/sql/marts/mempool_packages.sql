@@ -23,6 +23,8 @@ mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= g
 mempool_links = """
 child_no in (select stay_no from mempool_residence) or parent_no in (select stay_no from mempool_residence)
 """
+[ranges.clips.mempool_residence]
+last_cut_no = "least(last_cut_no, getvariable('range_to'))"
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"
 first_cut_no = "BIGINT  first cut of the run"
