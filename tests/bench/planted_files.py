@@ -206,6 +206,7 @@ def _mempool(world: World, part: Ints) -> dict[str, Any]:
         "fee_source": pa.repeat(pa.scalar("mempool_entry"), len(part)),
         "parents": _lists(np.concatenate([[0], np.cumsum(has_parent)]), _binary(txids(parent[has_parent]))),
         "signals_rbf": part % 2 == 0,
+        "version": np.where(part % 16 == 3, 3, 2),  # some have a feature that pools may refuse
     }
 
 

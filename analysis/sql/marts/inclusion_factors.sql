@@ -10,8 +10,8 @@ other two stay equal. Its interval allows for likeness within blocks. `plain` an
 coefficient, because they say nearly the same as package feerates.
 """
 cost = """
-SciPy fits a logistic regression by iteration, for all blocks and again for every pool. The sample has at most about
-max_pairs pairs, so this does not grow with the dataset.
+SciPy fits a logistic regression by iteration, for all blocks and again for every pool. The sample has at most about a
+million pairs, so this does not grow with the dataset.
 """
 grain = ["pool", "factor"]
 [parameters]

@@ -3,18 +3,29 @@ summary = "Pairs of a block and a transaction that waited for it: was it taken, 
 method = """
 Pairs of a measured, non-empty block of the active chain and a transaction that was waiting at its cut, taken or left,
 at the node that connected the block first. Only transactions whose entry was pushed, so that their waiting time is
-known, and whose fee is known. Of each UTC day, every sample_every-th stay in the order of entry is kept, taken or left, so that there
-are at most about max_pairs pairs; ranks and areas under curves do not depend on that. Each factor is the transaction's
-rank among the pairs of its block, as (rank - 0.5) / pairs with ties at their mean, so it lies between 0 and 1 in every
-block and can be compared between blocks.
+known, and whose fee is known. Of each UTC day, every sample_every-th stay in the order of entry is kept, taken or left
+(inclusion_thinning); ranks and areas under curves do not depend on that. Each factor is the transaction's rank among
+the pairs of its block, as (rank - 0.5) / pairs with ties at their mean, so it lies between 0 and 1 in every block and
+can be compared between blocks.
 """
 cost = """
-Five ranks of every pair within its block are five sorts of the sample, which has at most about max_pairs pairs.
+Five ranks of every pair within its block are five sorts of the sample, which has at most about a million pairs.
 """
 grain = ["stay_no", "cut_no"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
-[parameters]
-max_pairs = {value = 1000000, doc = "pairs that are kept, about"}
+[ranges]
+by = "days"
+[ranges.reads]
+mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
+mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from')"
+block_mempool = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
+mempool_packages = "first_cut_no >= getvariable('range_from') and first_cut_no < getvariable('range_to')"
+mempool_clusters = "first_cut_no >= getvariable('range_from') and first_cut_no < getvariable('range_to')"
+chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
+block_pool = "block_hash in (select block_hash from mempool_cuts)"
+[ranges.clips.mempool_residence]
+last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"
 cut_no = "BIGINT  with node, the number of the block's cut in mempool_cuts"
@@ -32,15 +43,17 @@ size_rank_ratio = "DOUBLE  0..1, rank of vsize, higher is larger"
 */
 with
 
-places as (
+day_cuts as (
     select
         node,
-        cut_no,
-        row_number() over (partition by node order by cut_no) as place
+        cut_no // 1000000000 as day_no,
+        min(cut_no) as first_cut_no,
+        max(cut_no) as last_cut_no
     from mempool_cuts
+    group by node, cut_no // 1000000000
 ),
 
-waiting as (
+sampled as (
     select
         stay.stay_no,
         stay.node,
@@ -48,44 +61,32 @@ waiting as (
         stay.fee_sat,
         stay.vsize_vb,
         stay.mined_cut_no,
-        first_place.place as first_place,
-        last_place.place as last_place
+        stay.first_cut_no,
+        stay.last_cut_no,
+        unnest(range(stay.first_cut_no // 1000000000, stay.last_cut_no // 1000000000 + 1)) as day_no
     from mempool_residence as stay
-    inner join places as first_place
-        on stay.node = first_place.node and stay.first_cut_no = first_place.cut_no
-    inner join places as last_place
-        on stay.node = last_place.node and stay.last_cut_no = last_place.cut_no
+    cross join inclusion_thinning
     where
         stay.first_cut_no <= stay.last_cut_no
         and stay.first_seen_kind = 'pushed'
         and stay.fee_sat is not null
         and stay.vsize_vb > 0
+        and stay.stay_no % inclusion_thinning.sample_every = 0
 ),
 
-thinning as (
-    select
-        greatest(
-            cast(ceil(sum(last_place - first_place + 1) / getvariable('max_pairs')) as bigint), 1
-        ) as sample_every
-    from waiting
-),
-
-sampled as (
-    select
-        waiting.*,
-        unnest(range(waiting.first_place, waiting.last_place + 1)) as place
-    from waiting
-    cross join thinning
-    where waiting.stay_no % thinning.sample_every = 0
-),
-
+-- The cuts of a node and day are numbered without a gap.
 kept as (
     select
         sampled.*,
-        places.cut_no
+        unnest(
+            range(
+                greatest(sampled.first_cut_no, day_cuts.first_cut_no),
+                least(sampled.last_cut_no, day_cuts.last_cut_no) + 1
+            )
+        ) as cut_no
     from sampled
-    inner join places
-        on sampled.node = places.node and sampled.place = places.place
+    inner join day_cuts
+        on sampled.node = day_cuts.node and sampled.day_no = day_cuts.day_no
 ),
 
 pairs as (
@@ -163,3 +164,4 @@ select
 from ranked
 inner join block_pool
     on ranked.block_hash = block_pool.block_hash
+order by ranked.cut_no // 1000000000, ranked.stay_no, ranked.cut_no

@@ -11,6 +11,28 @@ the rows of each pool.
 """
 grain = ["block_hash", "feature", "fifth", "age_class"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
+[ranges]
+by = "heights"
+[ranges.reads]
+chain_blocks = "height >= getvariable('range_from') and height < getvariable('range_to')"
+block_pool = "height >= getvariable('range_from') and height < getvariable('range_to')"
+stg_transactions = "height >= getvariable('range_from') and height < getvariable('range_to')"
+template_audit_block = "height >= getvariable('range_from') and height < getvariable('range_to')"
+stg_template_txs = "taken_at in (select taken_at from template_audit_block)"
+transaction_feature = "txid in (select txid from stg_template_txs)"
+mempool_cuts = """
+block_hash in (select block_hash from chain_blocks) or block_hash in (select prev_hash from chain_blocks)
+"""
+mempool_residence = """
+first_cut_no <= (select max(cut_no) from mempool_cuts)
+and last_cut_no >= (select min(cut_no) from mempool_cuts) // 1000000000 * 1000000000 - 1000000000
+"""
+stg_mempool_events = """
+received_at >= (select min(taken_at) from template_audit_block)
+and received_at <= (select max(connected_at) from mempool_cuts)
+"""
+[ranges.clips.mempool_residence]
+last_cut_no = "least(last_cut_no, (select max(cut_no) from mempool_cuts))"
 [parameters]
 policy_fresh_s = {value = 30, doc = "s before the block; a transaction that is younger, and than the block's parent, is no trial"}
 [columns]
@@ -32,6 +54,7 @@ newest as (
         audit.block_hash,
         audit.node,
         audit.taken_at,
+        mempool_cuts.cut_no,
         mempool_cuts.connected_at,
         parent_cuts.connected_at as parent_connected_at
     from template_audit_block as audit
@@ -62,6 +85,7 @@ template_rows as (
         newest.block_hash,
         newest.node,
         newest.taken_at,
+        newest.cut_no,
         newest.connected_at,
         newest.parent_connected_at,
         stg_template_txs.txid,
@@ -77,15 +101,19 @@ template_rows as (
         on newest.node = stg_template_txs.node and newest.taken_at = stg_template_txs.taken_at
 ),
 
+-- What left before the day before the block's is in no template for it.
 entered as (
     select
         template_rows.block_hash,
         template_rows.txid,
-        max(stg_mempool_txs.entered_at) as entered_at
+        max(stay.entered_at) as entered_at
     from template_rows
-    inner join stg_mempool_txs
-        on template_rows.node = stg_mempool_txs.node and template_rows.txid = stg_mempool_txs.txid
-    where stg_mempool_txs.entered_at <= template_rows.connected_at
+    inner join mempool_residence as stay
+        on
+            template_rows.node = stay.node
+            and template_rows.txid = stay.txid
+            and template_rows.cut_no >= stay.first_cut_no
+            and template_rows.cut_no // 1000000000 - 1 <= stay.last_cut_no // 1000000000
     group by template_rows.block_hash, template_rows.txid
 ),
 

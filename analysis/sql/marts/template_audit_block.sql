@@ -18,6 +18,21 @@ matched / (matched + unexplained). Only blocks at which the mempool is known; th
 """
 grain = ["block_hash", "node", "from_age_s"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
+[ranges]
+by = "days"
+[ranges.reads]
+mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
+mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from') - 1000000000"
+mempool_links = "child_no in (select stay_no from mempool_residence)"
+chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
+block_pool = "block_hash in (select block_hash from mempool_cuts)"
+stg_transactions = "block_hash in (select block_hash from mempool_cuts)"
+stg_templates = "prev_hash in (select prev_hash from chain_blocks)"
+stg_template_txs = "taken_at in (select taken_at from stg_templates)"
+[ranges.clips.mempool_residence]
+last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
+left_reason = "if(last_cut_no < getvariable('range_to'), left_reason, null)"
 [parameters]
 audit_edges_s = {value = "0 2 5 15 30 60 120", doc = "where a bin of template age begins, s; the last is open"}
 fresh_s = {value = 30, doc = "s before the block; about how often pools refresh their work"}
@@ -52,15 +67,11 @@ score_ratio = "DOUBLE  0..1, n_matched / (n_matched + n_missing_unexplained); nu
 */
 with recursive
 
-edges as (
-    select unnest(cast(string_split(getvariable('audit_edges_s'), ' ') as double[])) as from_age_s
-),
-
 bins as (
     select
-        from_age_s,
-        lead(from_age_s, 1, 1e18) over (order by from_age_s) as to_age_s
-    from edges
+        edges.from_age_s,
+        lead(edges.from_age_s, 1, 1e18) over (order by edges.from_age_s) as to_age_s
+    from (select unnest(cast(string_split(getvariable('audit_edges_s'), ' ') as double[])) as from_age_s) as edges
 ),
 
 contents as (
@@ -105,22 +116,16 @@ aged as (
             and measured.connected_at >= stg_templates.taken_at
 ),
 
-newest as (
+-- One number stands for node, cut and age in what has a row per transaction.
+chosen as (
     select
         aged.*,
-        bins.from_age_s
+        bins.from_age_s,
+        row_number() over (order by aged.node, aged.cut_no, bins.from_age_s, aged.taken_at) as choice_no
     from aged
     inner join bins
         on aged.age_s >= bins.from_age_s and aged.age_s < bins.to_age_s
     qualify row_number() over (partition by aged.node, aged.cut_no, bins.from_age_s order by aged.taken_at desc) = 1
-),
-
--- One number stands for node, cut and age in what has a row per transaction.
-chosen as (
-    select
-        *,
-        row_number() over (order by node, cut_no, from_age_s) as choice_no
-    from newest
 ),
 
 template_rows as (
@@ -165,25 +170,15 @@ tied_rows as (
         = cast(last_promised.fee_sat as hugeint) * template_rows.vsize_vb
 ),
 
-block_rows as (
-    select
-        block_hash,
-        txid,
-        fee_sat,
-        vsize_vb
-    from stg_transactions
-    where not is_coinbase
-),
-
 promised as (
     select
         template_rows.*,
-        block_rows.txid is not null as is_matched
+        mined.txid is not null as is_matched
     from template_rows
     inner join chosen
         on template_rows.choice_no = chosen.choice_no
-    left join block_rows
-        on chosen.block_hash = block_rows.block_hash and template_rows.txid = block_rows.txid
+    left join stg_transactions as mined
+        on chosen.block_hash = mined.block_hash and template_rows.txid = mined.txid
     where template_rows.weight_up_to_here_wu <= chosen.weight_wu
 ),
 
@@ -193,15 +188,16 @@ missing as materialized (
         promised.choice_no,
         promised.txid,
         chosen.node,
-        chosen.taken_at,
-        chosen.connected_at
+        chosen.cut_no,
+        chosen.taken_at
     from promised
     inner join chosen
         on promised.choice_no = chosen.choice_no
     where not promised.is_matched
 ),
 
--- The stay in which the template found it: the last that began before, else, where we lagged, the first behind.
+-- The stay in which the template found it: the last that began before, else, where we lagged, the first behind. Stays
+-- that ended two days before are not looked at.
 missing_stays as (
     select
         missing.choice_no,
@@ -224,7 +220,8 @@ missing_stays as (
         on
             missing.node = mempool_residence.node
             and missing.txid = mempool_residence.txid
-            and missing.connected_at >= mempool_residence.entered_at
+            and missing.cut_no >= mempool_residence.first_cut_no
+            and missing.cut_no // 1000000000 - 1 <= mempool_residence.last_cut_no // 1000000000
     group by missing.choice_no, missing.txid
 ),
 
@@ -276,18 +273,18 @@ extra as (
         chosen.cut_no,
         chosen.taken_at,
         chosen.weight_wu as limit_wu,
-        block_rows.txid,
+        mined.txid,
         template_rows.weight_up_to_here_wu,
         template_rows.txid is not null as is_in_template,
-        cast(block_rows.fee_sat as hugeint) * last_promised.vsize_vb
-        = cast(last_promised.fee_sat as hugeint) * block_rows.vsize_vb as is_tied
+        cast(mined.fee_sat as hugeint) * last_promised.vsize_vb
+        = cast(last_promised.fee_sat as hugeint) * mined.vsize_vb as is_tied
     from chosen
-    inner join block_rows
-        on chosen.block_hash = block_rows.block_hash
+    inner join stg_transactions as mined
+        on chosen.block_hash = mined.block_hash and not mined.is_coinbase
     left join last_promised
         on chosen.choice_no = last_promised.choice_no
     left join template_rows
-        on chosen.choice_no = template_rows.choice_no and block_rows.txid = template_rows.txid
+        on chosen.choice_no = template_rows.choice_no and mined.txid = template_rows.txid
     where template_rows.txid is null or template_rows.weight_up_to_here_wu > chosen.weight_wu
 ),
 
@@ -447,4 +444,4 @@ select
 from judged
 inner join block_pool
     on judged.block_hash = block_pool.block_hash
-order by judged.node, judged.cut_no, judged.from_age_s
+order by judged.cut_no, judged.node, judged.from_age_s
