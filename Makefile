@@ -57,6 +57,7 @@ bench: $(READY)  ## Measure hashing, backfill, collector and analyses: ratios on
 	@$(BIN)/python -m tests.gpuhash.bench_txids
 	@$(BIN)/python tests/bench/bench_backfill.py --out bench-backfill.json
 	@$(BIN)/python -m tests.bench.bench_analysis --out bench-analysis.json
+	@$(BIN)/python -m tests.bench.bench_builds --out bench-builds.json
 	@$(BIN)/python -m tests.bench.bench_workers --out bench-workers.json
 	@$(BIN)/python -m tests.bench.bench_whole_chain --out bench-whole-chain.json
 	@$(BIN)/python -m tests.bench.bench_pages --database .cache/bench-analysis/4000/a.duckdb --out bench-pages.json

@@ -50,7 +50,7 @@ def main() -> None:
     for days in DAYS:
         factor = days * BLOCKS_PER_DAY / options.blocks
         longer = [lengthened(node, factor) for node in graph]
-        found = {n: replays(longer, times.rest_s * factor, n) for n in WORKERS}
+        found = {n: replays(longer, times.alone_s * factor, times.beside_s * factor, n) for n in WORKERS}
         facts["efficiency"][days] = found
         for kind in found[WORKERS[0]]:
             shown = ", ".join(f"{n}: {one[kind]:.2f}" for n, one in found.items())

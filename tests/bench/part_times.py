@@ -18,13 +18,20 @@ from analysis.parts import Part, PartsFolder
 class PartTimes:
     """Holds the processor seconds of each part by the name of its mart, and those of everything else.
 
-    A mart that is made in ranges has a number per range. `rest_s` is the work of the process that schedules:
-    views, fingerprints, the catalogue and the checks.
+    A mart that is made in ranges has a number per range. The process that schedules works alone before the
+    first part and after the last (`alone_s`: raw files, checks), and between parts (`beside_s`: fingerprints
+    of ranges, the catalogue).
     """
 
     parts: Mapping[str, list[float]]
-    rest_s: float
+    alone_s: float
+    beside_s: float
     n_bytes: int
+
+    @property
+    def rest_s(self) -> float:
+        """Return the work of the process that schedules."""
+        return self.alone_s + self.beside_s
 
     @property
     def all_s(self) -> float:
@@ -50,19 +57,23 @@ def measure_parts(dataset: Path, rules: Path, database: Path, memory_gb: float) 
 def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
     found: dict[str, list[float]] = {}
     n_bytes = 0
+    first_s = last_s = 0.0
     make = PartsFolder.make
 
     def measured(self: PartsFolder, connection: Any, name: str, *recipe: Any, **options: Any) -> Part:
-        nonlocal n_bytes
+        nonlocal n_bytes, first_s, last_s
         begun_s = time.process_time()
         part = make(self, connection, name, *recipe, **options)
-        found.setdefault(name, []).append(time.process_time() - begun_s)
+        last_s = time.process_time()
+        first_s = first_s or begun_s
+        found.setdefault(name, []).append(last_s - begun_s)
         n_bytes += part.n_bytes
         return part
 
     PartsFolder.make = measured  # type: ignore[method-assign] - the build itself stays as it is
     begun_s = time.process_time()
     result = engine.build(dataset, rules, database, memory_gb=memory_gb, threads=1)
-    all_s = time.process_time() - begun_s
+    ended_s = time.process_time()
     assert not result.failed_checks, result.failed_checks
-    return PartTimes(found, all_s - sum(map(sum, found.values())), n_bytes)
+    beside_s = last_s - first_s - sum(map(sum, found.values()))
+    return PartTimes(found, first_s - begun_s + ended_s - last_s, beside_s, n_bytes)

@@ -1,9 +1,9 @@
 """Compute how long a build would take on many workers, from measured times of its parts.
 
-A schedule has one of two forms. `in turn` is what a build does that hands out ranges: one mart after the
-other, its ranges on all workers, all else in the process that schedules. `by graph` gives each part to a free
-worker as soon as the marts that it reads are done; only what is no part is left to the scheduling process.
-Moving data and starting workers takes no time here.
+A schedule has one of two forms. `by graph` is what a build does: each part goes to a free worker as soon as
+the marts that it reads are done. The process that schedules works beside them, and alone before the first
+part and after the last. `in turn` is one mart after the other, its ranges on all workers, all else in the
+process that schedules. Moving data and starting workers takes no time here.
 """
 
 import heapq
@@ -53,28 +53,34 @@ def nodes(parts: Mapping[str, Sequence[float]]) -> list[Node]:
 
 def lengthened(node: Node, factor: float) -> Node:
     """Return the node in a history that is `factor` times as long: more ranges, or one larger part."""
+    n_parts = max(1, round(len(node.parts_s) * factor)) if node.is_ranged else 1
     if node.name in SAMPLES:
-        return node
+        return replace(node, parts_s=[sum(node.parts_s) / n_parts] * n_parts)
     if not node.is_ranged:
         return replace(node, parts_s=[node.parts_s[0] * factor])
-    n_parts = max(1, round(len(node.parts_s) * factor))
     return replace(node, parts_s=list(itertools.islice(itertools.cycle(node.parts_s), n_parts)))
 
 
-def replays(graph: list[Node], rest_s: float, n_workers: int) -> dict[str, float]:
-    """Return the efficiency of each schedule: the work over workers times the length of the schedule.
+def replays(graph: list[Node], alone_s: float, beside_s: float, n_workers: int) -> dict[str, float]:
+    """Return the efficiency of each schedule: the time of one worker over workers times their time.
 
-    `rest_s` is the work of the scheduling process alone. `ranges` is `in turn` of nothing but ranges.
+    `alone_s` is what the scheduling process does before and after all parts, `beside_s` what it does while
+    the workers make parts. `ranges` is `in turn` of nothing but ranges.
     """
-    work_s = sum(sum(node.parts_s) for node in graph) + rest_s
+
+    def by_graph_s(n: int) -> float:
+        return alone_s + max(beside_s, graph_makespan_s(graph, n))
+
     ranged = [node for node in graph if node.is_ranged]
-    ranged_s = sum(makespan_s(node.parts_s, n_workers) for node in ranged)
-    turns_s = rest_s + ranged_s + sum(sum(node.parts_s) for node in graph if not node.is_ranged)
-    graph_s = rest_s + graph_makespan_s(graph, n_workers)
+    whole_s = alone_s + beside_s + sum(sum(node.parts_s) for node in graph if not node.is_ranged)
+
+    def ranges_s(n: int) -> float:
+        return sum(makespan_s(node.parts_s, n) for node in ranged)
+
     return {
-        "ranges": sum(sum(node.parts_s) for node in ranged) / (n_workers * ranged_s),
-        "in_turn": work_s / (n_workers * turns_s),
-        "by_graph": work_s / (n_workers * graph_s),
+        "ranges": ranges_s(1) / (n_workers * ranges_s(n_workers)),
+        "in_turn": (whole_s + ranges_s(1)) / (n_workers * (whole_s + ranges_s(n_workers))),
+        "by_graph": by_graph_s(1) / (n_workers * by_graph_s(n_workers)),
     }
 
 
@@ -87,13 +93,16 @@ def makespan_s(parts_s: Sequence[float], n_workers: int) -> float:
 
 
 def graph_makespan_s(graph: list[Node], n_workers: int) -> float:
-    """Return when the last part ends if parts start once their marts are ready, the longest way first."""
-    ways_s = longest_ways_s(graph)
+    """Return when the last part ends if parts start once their marts are ready, the longest way first.
+
+    The way counts marts, as that of a build does (analysis/schedule.py).
+    """
+    ways = longest_ways(graph)
     n_open = {node.name: len(node.after) for node in graph}
     n_left = {node.name: len(node.parts_s) for node in graph}
     readers = {node.name: [other for other in graph if node.name in other.after] for node in graph}
     ready = [
-        (-ways_s[node.name], node.name, part_s) for node in graph if not node.after for part_s in node.parts_s
+        (-ways[node.name], node.name, part_s) for node in graph if not node.after for part_s in node.parts_s
     ]
     heapq.heapify(ready)
     running: list[tuple[float, str]] = []
@@ -110,17 +119,18 @@ def graph_makespan_s(graph: list[Node], n_workers: int) -> float:
             n_open[reader.name] -= 1
             if not n_open[reader.name]:
                 for part_s in reader.parts_s:
-                    heapq.heappush(ready, (-ways_s[reader.name], reader.name, part_s))
+                    heapq.heappush(ready, (-ways[reader.name], reader.name, part_s))
     return now_s
 
 
-def longest_ways_s(graph: list[Node]) -> dict[str, float]:
-    """Map each mart to the time from its start to the end of all that waits for it, on endless workers."""
-    ways_s: dict[str, float] = {}
+def longest_ways(graph: list[Node]) -> dict[str, int]:
+    """Map each mart to the number of marts on the longest way from it to one that nobody reads."""
+    ways: dict[str, int] = {}
     for node in reversed(graph):
-        behind_s = max((ways_s[other.name] for other in graph if node.name in other.after), default=0.0)
-        ways_s[node.name] = max(node.parts_s) + behind_s
-    return ways_s
+        ways[node.name] = 1 + max(
+            (ways[other.name] for other in graph if node.name in other.after), default=0
+        )
+    return ways
 
 
 def largest_whole(graph: list[Node]) -> dict[str, float]:

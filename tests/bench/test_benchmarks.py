@@ -17,6 +17,7 @@ BENCHMARKS = {
     "backfill": ("tests/bench/bench_backfill.py", "--smoke", "--chain", "WORK"),
     "collector": ("tests/bench/bench_collector.py", "--smoke", "--traffic", "WORK"),
     "analysis": ("-m", "tests.bench.bench_analysis", "--smoke"),
+    "builds": ("-m", "tests.bench.bench_builds", "--smoke"),
     "workers": ("-m", "tests.bench.bench_workers", "--smoke"),
     "whole-chain": ("-m", "tests.bench.bench_whole_chain", "--smoke"),
     "pages": ("-m", "tests.bench.bench_pages", "--smoke"),

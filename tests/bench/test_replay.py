@@ -25,13 +25,14 @@ def test_a_part_waits_for_the_marts_that_it_reads() -> None:
 
 
 def test_efficiency_counts_the_process_that_schedules() -> None:
-    """With 5 s that are no part, 20 s of work take 18 s in turn and 13 s by graph on two workers.
+    """It works 3 s alone and 2 s beside 15 s of parts: two workers take 11 s by graph, one takes 18 s.
 
-    The ranges alone, 6 s of work, take 4 s.
+    In turn they take 18 s where one takes 20 s, and 4 s for the ranges alone, 6 s of work.
     """
-    found = replays(GRAPH, 5, 2)
+    found = replays(GRAPH, 3, 2, 2)
 
-    assert found == pytest.approx({"ranges": 6 / 8, "in_turn": 20 / 36, "by_graph": 20 / 26})
+    assert found == pytest.approx({"ranges": 6 / 8, "in_turn": 20 / 36, "by_graph": 18 / 22})
+    assert replays(GRAPH, 3, 100, 2)["by_graph"] == 0.5
 
 
 def test_a_longer_history_has_more_ranges_and_larger_marts() -> None:
@@ -39,6 +40,8 @@ def test_a_longer_history_has_more_ranges_and_larger_marts() -> None:
     assert lengthened(RANGES, 2).parts_s == [2.0] * 6
     assert lengthened(APART, 2).parts_s == [10.0]
     assert lengthened(Node("inclusion_factors", [3.0], frozenset(), is_ranged=False), 2).parts_s == [3.0]
+    sample = Node("inclusion_sample", [3.0, 1.0], frozenset(), is_ranged=True)
+    assert lengthened(sample, 2).parts_s == [1.0] * 4
 
 
 def test_every_stored_mart_is_in_the_graph_after_what_it_reads() -> None:

@@ -1,0 +1,109 @@
+"""Measure what a build costs after a change: a new day, nothing at all, and a changed pool rule.
+
+    python -m tests.bench.bench_builds [--blocks N] [--out FILE] [--smoke]
+
+A planted world is built without its last day, which then comes. Each build runs in a process of its own with
+one thread of DuckDB, and its processor time counts, also that of its start. What is told is its part of the
+time of a full build of the same days. A changed rule makes the blocks of one pool unknown.
+"""
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from analysis import engine
+from gpuhash.measure import machine
+from tests.analysis.days import PlantedDays
+from tests.analysis.test_late import changed_rules
+from tests.bench.bench_analysis import ROOT, say
+from tests.bench.planted_world import Size
+
+SMOKE: Final = Size(n_blocks=200, entering=6, taken=4)
+MEMORY_GB: Final = 8.0
+N_NAMED: Final = 12
+
+
+def main() -> None:
+    """Measure, write JSON."""
+    options = parse()
+    with tempfile.TemporaryDirectory(dir=options.work) as work:
+        facts: dict[str, Any] = {
+            "machine": asdict(machine.describe()),
+            "blocks": options.blocks,
+            "builds": measured(Path(work), SMOKE if options.smoke else Size(n_blocks=options.blocks)),
+        }
+    full_s = facts["builds"]["full"]["processor_s"]
+    for name, build in facts["builds"].items():
+        build["part_of_full"] = build["processor_s"] / full_s
+        say(
+            f"{name}: {build['processor_s']:.1f} s of a processor, {build['part_of_full']:.3f} of a full"
+            f" build, {build['n_made']} marts made"
+        )
+    options.out.write_text(json.dumps(facts, indent=2) + "\n")
+    say(f"written: {options.out}")
+
+
+def measured(work: Path, size: Size) -> dict[str, dict[str, Any]]:
+    """Return the costs of each kind of build, by name."""
+    world = PlantedDays(work, size)
+    dataset, database = work / "dataset", work / "a.duckdb"
+    world.add(dataset, world.days[:-1])
+    found = {"without the last day": built(dataset, world.pools, database)}
+    shutil.rmtree(dataset)
+    world.add(dataset, world.days)
+    found["a new day"] = built(dataset, world.pools, database)
+    found["repeated"] = built(dataset, world.pools, database)
+    found["a changed rule"] = built(dataset, changed_rules(world.pools, work / "changed"), database)
+    found["full"] = built(dataset, world.pools, work / "full.duckdb")
+    return found
+
+
+def built(dataset: Path, rules: Path, database: Path) -> dict[str, Any]:
+    """Build in another process, and return what it cost."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_build, dataset, rules, database).result()
+
+
+def _build(dataset: Path, rules: Path, database: Path) -> dict[str, Any]:
+    steps: list[tuple[str, float]] = []
+    begun_s = time.monotonic()
+    result = engine.build(
+        dataset,
+        rules,
+        database,
+        memory_gb=MEMORY_GB,
+        threads=1,
+        progress=lambda step: steps.append((step.name, time.process_time())),
+    )
+    processor_s = time.process_time()
+    marks = [*steps, ("end", processor_s)]
+    spent = {name: end_s - at_s for (name, at_s), (_, end_s) in pairwise(marks)}
+    largest = sorted(spent.items(), key=lambda item: -item[1])[:N_NAMED]
+    return {
+        "processor_s": processor_s,
+        "wall_s": time.monotonic() - begun_s,
+        "n_made": len(result.made),
+        "largest_s": dict(largest),
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=1000, help="blocks of the world; 144 are a day")
+    parser.add_argument("--work", type=Path, default=None, help="folder for the world. Default: temporary")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench-builds.json", help="where the JSON goes")
+    parser.add_argument("--smoke", action="store_true", help="measure nothing worth knowing, in seconds")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
