@@ -118,7 +118,10 @@ def figures_and_tables(marts: Marts) -> Content:
     missing: list[Unanswered | str] = []
     whole = [row for row in marts.rows("concentration_index") if row["period_kind"] == "all"]
     if whole:
-        parts += [_top_figure(marts), _top_table(marts), _index_table(marts, whole)]
+        lines = _top_lines(marts)
+        if lines:  # there is none where no rule names any block
+            parts += [_top_figure(marts, lines), _top_table(marts)]
+        parts.append(_index_table(marts, whole))
     course = marts.over_time("concentration_index")
     if len(course) > 1:
         parts.append(_course_figure(marts))
@@ -190,8 +193,8 @@ def _lives(marts: Marts) -> list[str]:
     return said
 
 
-def _top_figure(marts: Marts) -> Figure:
-    """Return the figure of the n largest's share of all blocks, for pools, owners and template groups."""
+def _top_lines(marts: Marts) -> list[Line]:
+    """Return the lines of the n largest's share of all blocks, for pools, owners and template groups."""
     lines: list[Line] = []
     for index, (group, name) in enumerate(GROUPS.items()):
         rows = [
@@ -204,6 +207,11 @@ def _top_figure(marts: Marts) -> Figure:
             lines.append(
                 Line(label=name, colour=f"var(--pool-{index + 1})", points=points, stroke=STROKES[group])
             )
+    return lines
+
+
+def _top_figure(marts: Marts, lines: list[Line]) -> Figure:
+    """Return the figure of these lines."""
     n_largest = max(2.0, *(float(len(line.points)) for line in lines))
     ticks = whole_ticks(1, n_largest)
     drawing = line_panel(
