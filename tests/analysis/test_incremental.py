@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis import engine
+from analysis import engine, manifest
 from analysis.catalog import load_catalog
 from analysis.database import ask, open_database
 from analysis.engine import BuildResult, Step, build
@@ -32,12 +32,14 @@ WORLD = {
     "blocks": BLOCKS[:3],
     "mempool_events": [{"event": "C", "hash": f"a{i}", "received_at": 600 * i} for i in (1, 2, 3)],
 }
+COMMIT = "planted"
 # Runs `build` in a process of its own; the third argument names a mart at which the process kills itself.
-BUILD = """
+BUILD = f"""
 import os, resource, signal, sys
 from pathlib import Path
-from analysis import engine
+from analysis import engine, manifest
 from analysis.errors import AnalysisError
+manifest.commit = lambda: "{COMMIT}"
 dataset, rules, database, name, marts = *map(Path, sys.argv[1:4]), sys.argv[4], sys.argv[5].split(",")
 def progress(step):
     if step.name == name == "checks" or (step.name == name and step.number):
@@ -52,8 +54,12 @@ except AnalysisError as error:
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    """Write a dataset of three blocks."""
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a dataset of three blocks.
+
+    All processes name one commit: git may be too slow for one of them, and the commit is a fact of a build.
+    """
+    monkeypatch.setattr(manifest, "commit", lambda: COMMIT)
     return write_world(tmp_path / "dataset", WORLD)
 
 

@@ -168,8 +168,8 @@ def test_only_what_changed_is_written_again(fleet: Fleet) -> None:
 
     fleet.day(4)
     after = {path: path.stat().st_ino for path in fleet.merged().paths(MEMPOOL_TXS)}
-    # A new day may change the offset at the end of the day before. Bob's files of that day begin an hour before
-    # its true midnight, so one day more may have a new file.
+    # A new day may change the offset at the end of the day before. Bob's files of that day begin an hour
+    # before its true midnight, so one day more may have a new file.
     old = {path for path in before if path.parent.name < "date=2024-10-06"}
     assert len(old) >= 4
     assert {path: after[path] for path in old} == {path: before[path] for path in old}
