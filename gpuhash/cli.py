@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import resource
+import signal
 import sys
 from dataclasses import asdict
 from enum import StrEnum
@@ -244,6 +245,10 @@ def main() -> None:
     except GpuhashError as error:
         typer.echo(f"gpuhash: {error}", err=True)
         sys.exit(1)
+    except SystemExit as end:
+        if end.code == 128 + signal.SIGINT:
+            typer.echo("gpuhash: stopped by Ctrl-C", err=True)
+        raise
     except MemoryError as error:
         typer.echo(f"gpuhash: out of memory: {error}; take fewer or shorter messages", err=True)
         sys.exit(1)

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -64,11 +65,12 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     from collector.fetch.download_view import DownloadView
     from collector.fetch.run import Fetch
 
-    days = _days(first, last)
     settings = load_settings(config, dataset=dataset, chain="main")
-    into = None if download_only else Dataset.open(settings.dataset, "main", create=True)
+    into = None if download_only else lru_cache(partial(Dataset.open, settings.dataset, "main", create=True))
+    if into and settings.dataset.exists():
+        into()  # a folder that cannot be used is refused before anything is downloaded
     with _ctrl_c_in_one_line(), DownloadView(Console(stderr=True)) as view:
-        outcomes = Fetch(cache, into, is_kept=keep, watch=view).fetch(chosen, *days)
+        outcomes = Fetch(cache, into, is_kept=keep, watch=view).fetch(chosen, *_days(first, last))
     _tell(outcomes, is_history=history)
 
 

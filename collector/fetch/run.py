@@ -2,7 +2,7 @@
 
 import datetime as dt
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -66,10 +66,14 @@ class FetchResult:
 
 @dataclass
 class Fetch:
-    """Downloads data sets into a cache and imports them into a dataset; `dataset` is None for no import."""
+    """Downloads data sets into a cache and imports them into a dataset.
+
+    `open_dataset` returns the dataset, which it may make; it is called when the first file is there. None
+    means no import.
+    """
 
     cache: Path
-    dataset: Dataset | None
+    open_dataset: Callable[[], Dataset] | None
     is_kept: bool  # files stay in the cache after their import
     watch: Watch
     downloader: Downloader = field(default_factory=Downloader)
@@ -95,7 +99,7 @@ class Fetch:
         outcome = FetchResult(data_set.name)
         folder = self.cache / data_set.name
         make_folder(folder)
-        if data_set.kind == FILES or self.dataset is None:
+        if data_set.kind == FILES or self.open_dataset is None:
             outcome.folder = folder
         files = list(data_set.files_of(days))
         pause = threading.Event()
@@ -121,8 +125,9 @@ class Fetch:
         got = self.downloader.download(file, folder, self.watch.arrived)
         try:
             with unpacked(file, got.path) as content:
-                if self.dataset is not None and data_set.kind != FILES:
-                    stored = store_import(self.dataset, _read(self.dataset, data_set, file, content))
+                if self.open_dataset is not None and data_set.kind != FILES:
+                    dataset = self.open_dataset()
+                    stored = store_import(dataset, _read(dataset, data_set, file, content))
                     outcome.n_rows += stored.n_rows
                     outcome.n_new += stored.n_new
         except (FetchError, DecodeError):

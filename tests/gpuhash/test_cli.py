@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -286,3 +288,19 @@ def test_the_package_runs_with_numpy_numba_typer_and_rich_alone(repo_root: Path)
 
     assert bare.returncode == 0, bare.stderr
     assert bare.stdout.count("ok ") == 13
+
+
+def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
+    """A command that is stopped while it reads ends with 130 and says so, without a traceback."""
+    headers = tmp_path / "headers"
+    os.mkfifo(headers)
+    command = [sys.executable, "-m", "gpuhash", "verify", "--headers", str(headers)]
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process,
+        headers.open("wb"),  # opens when the command reads
+    ):
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 128 + signal.SIGINT
+    assert said == "gpuhash: stopped by Ctrl-C\n"

@@ -250,9 +250,10 @@ def test_one_data_set_that_fails_does_not_stop_the_others(
 def test_if_nothing_comes_the_exit_status_says_so(
     world: World, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also with --history."""
+    """Also with --history; no dataset is made."""
     assert world.fetch(data_set("gone", f"{site.url}/gone.csv"), "--history") == 1
     assert "nothing could be fetched" in capsys.readouterr().err
+    assert not (world.folder / "dataset").exists()
 
 
 def test_a_misspelt_name_is_answered_with_the_right_one(
