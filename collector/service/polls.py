@@ -96,11 +96,12 @@ def ask_stats(client: RpcClient, origin: tuple[str, str]) -> MempoolStatsRow:
     wrong form.
     """
     clock_offset_us = client.clock_offset_us()
+    asked_us = wall_us()  # what happens after it may be missing from the answer, what happened before is not
     info = Fields("getmempoolinfo", client.call("getmempoolinfo"))
     return {
         "node": origin[0],
         "session": origin[1],
-        "taken_at": wall_us(),
+        "taken_at": asked_us,
         "n_tx": info.integer("size"),
         "vsize_vb": info.integer("bytes"),
         "usage_bytes": info.integer("usage"),

@@ -225,7 +225,7 @@ MEMPOOL_STATS = Table(
     columns=(
         NODE,
         SESSION,
-        col("taken_at", AT, "Our clock when the answer was complete."),
+        col("taken_at", AT, "Our clock when the node was asked (until 0.2.0: when the answer was complete)."),
         col("n_tx", BIG, "Number of transactions in the mempool."),
         col("vsize_vb", BIG, "Virtual size of these transactions."),
         col("usage_bytes", BIG, "Memory the node's mempool uses."),
