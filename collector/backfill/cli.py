@@ -121,11 +121,14 @@ def _run(
 ) -> "Report":
     from rich.console import Console
 
+    from collector.backfill.node_work import check_chain, connect
     from collector.backfill.progress import ProgressView
     from collector.backfill.run import from_files, from_node
     from collector.dataset.open import Dataset
 
     access = _access(settings) if is_node_asked else None
+    if access is not None:  # a node that refuses leaves no dataset behind
+        check_chain(connect(access), settings.chain)
     into = Dataset.open(settings.dataset, settings.chain, create=True)
     _end_in_order_on_sigterm()
     with ProgressView(Console(stderr=True), workers) as progress:

@@ -152,6 +152,7 @@ def test_a_strange_answer_is_one_sentence_or_a_gap(  # noqa: PLR0917 - pytest pa
     if status:
         assert method.split(maxsplit=1)[0] in err or "is on" in err or "is it a node's RPC port" in err
         assert "\u202e" not in err
+        assert method != "getblockchaininfo" or not (tmp_path / "dataset").exists()
     else:
         rows = Dataset.open(tmp_path / "dataset", "regtest").read(BLOCKS)
         assert method != "getblock 0" or rows.num_rows == 0
