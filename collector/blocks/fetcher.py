@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 BlockTaker = Callable[[bytes, RecentBlock | None, list[bytes]], None]
 # Skipped fields of getblock: of a script its type alone is read.
 UNREAD: Final = frozenset({"hex", "scriptSig", "txinwitness", "asm", "desc", "address"})
+WRONG_FOR_S: Final = 120.0  # wrong answers about blocks are asked again; then a block goes without its fees
 NOT_FOUND: Final = -5  # RPC_INVALID_ADDRESS_OR_KEY: no such block
 INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
@@ -165,6 +166,7 @@ class BlockFetcher:
             partial(ask_block, block_hash=block_hash, raw=needs_raw),
             partial(self._on_block, block_hash),
             partial(self._no_block, block_hash),
+            wrong_for_s=WRONG_FOR_S,
         )
 
     def ask_if_behind(self) -> None:

@@ -3,8 +3,9 @@
 A request is a function that gets the client and returns an answer. The finished request goes into the queue
 of the thread that asked, which calls `deliver` on it. While the node is away, a thread repeats its request
 and logs `node.away` once. What `ask` asks may be answered with an error, or with something that is no node's
-answer; both are delivered as an error. What `insist` asks is repeated until it is answered, because nothing
-can go on without it, and a session that ended for it would end again after every start.
+answer; both are delivered as an error. The second is first repeated for as long as the caller says, because
+it passes when it is the error page of a proxy. What `insist` asks is repeated until it is answered, because
+nothing can go on without it, and a session that ended for it would end again after every start.
 
 Where our own code fails on an answer, the fault is logged with its traceback, and the answer counts as an
 error of the node: one answer must not end the session at each start.
@@ -20,13 +21,21 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 
 from collector.backoff import Backoff
-from collector.errors import CollectorError, NodeError, NodeRefused, NodeUnavailable, UnusableAnswer
+from collector.errors import (
+    CollectorError,
+    NodeError,
+    NodeRefused,
+    NodeUnavailable,
+    RpcError,
+    UnusableAnswer,
+)
 from collector.node.rpc import RpcClient
 
 T = TypeVar("T")
 FIRST_RETRY_S: Final = 0.25
 LONGEST_RETRY_S: Final = 1.0
 AWAY: Final = (NodeUnavailable, NodeRefused)
+ANSWERED: Final = (RpcError, UnusableAnswer)  # by a node, which will answer the same again
 NO_FAULT: Final = (CollectorError, OSError, MemoryError)  # of our code in what an answer holds
 GRACE_S: Final = 1.0  # for requests that are open when a stop comes
 log = structlog.get_logger(__name__)
@@ -47,6 +56,7 @@ class RequestThread:
     def __init__(self, name: str, client: RpcClient, finished: "queue.SimpleQueue[Any]") -> None:
         self.n_open = 0  # requests not delivered yet; only the thread that asks changes it
         self.away = False  # the node does not answer
+        self._wrong_since_s: float | None = None  # monotonic time of the first of several wrong answers
         self._name = name
         self._fault = ""  # the last fault of ours that was logged
         self._client = client
@@ -61,12 +71,15 @@ class RequestThread:
         request: Callable[[RpcClient], T],
         then: Callable[[T], None],
         failed: Callable[[NodeError], None],
+        *,
+        wrong_for_s: float = 0.0,
     ) -> None:
         """Queue a request; when it is answered, the asking thread calls `then` or `failed`.
 
         `then` gets the answer and `failed` the node's error, or UnusableAnswer where the request or `then`
-        fails on what the answer holds. While the node is away, the request is repeated. OSError and
-        MemoryError are raised in the asking thread.
+        fails on what the answer holds. While the node is away, the request is repeated. It is repeated too
+        while this thread has got nothing but wrong answers (no node's) for less than `wrong_for_s` seconds.
+        OSError and MemoryError are raised in the asking thread.
         """
 
         def take(answer: T) -> None:
@@ -77,7 +90,7 @@ class RequestThread:
             except Exception as error:  # noqa: BLE001 - logged with its traceback
                 failed(self._unusable(error))
 
-        self._queue(request, take, failed, again_on=AWAY)
+        self._queue(request, take, failed, again_on=AWAY, wrong_for_s=wrong_for_s)
 
     def insist(
         self,
@@ -99,12 +112,13 @@ class RequestThread:
         failed: Callable[[NodeError], None],
         *,
         again_on: tuple[type[NodeError], ...],
+        wrong_for_s: float = 0.0,
     ) -> None:
-        """Queue a request, which is repeated after the errors `again_on`."""
+        """Queue a request; repeat it after the errors `again_on`, and for a while after wrong answers."""
 
         def finish() -> FinishedRequest:
             try:
-                answer: Any = self._until_answered(request, again_on)
+                answer: Any = self._until_answered(request, again_on, wrong_for_s)
             except NodeError as error:
                 return FinishedRequest(partial(self._deliver, failed, error))
             except (OSError, MemoryError) as error:
@@ -129,10 +143,13 @@ class RequestThread:
         self.n_open -= 1
         take(answer)
 
-    def _until_answered(self, request: Callable[[RpcClient], T], again_on: tuple[type[NodeError], ...]) -> T:
-        """Repeat a request after the errors `again_on` until the node answers, and return the answer.
+    def _until_answered(
+        self, request: Callable[[RpcClient], T], again_on: tuple[type[NodeError], ...], wrong_for_s: float
+    ) -> T:
+        """Repeat a request until the node answers, and return the answer.
 
-        After `end`, the last error of a node that is away is raised instead.
+        It is repeated after the errors `again_on`, and after wrong answers while this thread has got nothing
+        else for less than `wrong_for_s` seconds. After `end`, the last error is raised instead.
         """
         pauses: Backoff | None = None
         while True:
@@ -140,8 +157,9 @@ class RequestThread:
                 with self._client.reading():
                     answer = self._answer(request)
                 break
-            except again_on as error:
-                if self._stopping.is_set():
+            except NodeError as error:
+                may_pass = isinstance(error, again_on) or self._wrong_for_less_than(wrong_for_s, error)
+                if not may_pass or self._stopping.is_set():
                     raise
                 self._say_away(error)
                 pauses = pauses or Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
@@ -150,7 +168,16 @@ class RequestThread:
         if self.away:
             log.info("node.back", thread=self._name)
         self.away = False
+        self._wrong_since_s = None
         return answer
+
+    def _wrong_for_less_than(self, limit_s: float, error: NodeError) -> bool:
+        """Tell whether an error means a wrong answer, and the first of these came less than `limit_s` ago."""
+        if isinstance(error, AWAY + ANSWERED):
+            return False
+        now_s = time.monotonic()
+        self._wrong_since_s = now_s if self._wrong_since_s is None else self._wrong_since_s
+        return now_s - self._wrong_since_s < limit_s
 
     def _answer(self, request: Callable[[RpcClient], T]) -> T:
         """Return the node's answer. Raises UnusableAnswer where our code fails on it."""

@@ -105,6 +105,72 @@ def test_a_node_that_is_away_is_asked_again(thread: RequestThread, inbox: "queue
     assert not thread.away
 
 
+def test_a_wrong_answer_is_asked_again_for_a_while(
+    thread: RequestThread, inbox: "queue.SimpleQueue[Any]"
+) -> None:
+    """The error page of a proxy passes, and the request is answered; without patience it is an error."""
+    pages = [NodeError("no JSON"), NodeError("no JSON")]
+
+    def page_at_first(_client: RpcClient) -> str:
+        if pages:
+            raise pages.pop()
+        return "a block"
+
+    taken: list[object] = []
+    thread.ask(page_at_first, taken.append, pytest.fail, wrong_for_s=TIMEOUT_S)
+    inbox.get(timeout=TIMEOUT_S).deliver()
+    assert taken == ["a block"]
+    assert not thread.away
+
+    pages.append(NodeError("no JSON"))
+    thread.ask(page_at_first, pytest.fail, taken.append)
+    inbox.get(timeout=TIMEOUT_S).deliver()
+    assert [str(each) for each in taken] == ["a block", "no JSON"]
+
+
+def test_patience_with_wrong_answers_ends_and_is_one_for_all_requests(
+    thread: RequestThread, inbox: "queue.SimpleQueue[Any]"
+) -> None:
+    """Once all answers were wrong for the time given, each is an error at once, until a right one comes."""
+    n_asked = 0
+
+    def always_wrong(_client: RpcClient) -> None:
+        nonlocal n_asked
+        n_asked += 1
+        raise NodeError("no JSON")
+
+    failed: list[NodeError] = []
+    wrong_for_s = 0.1  # the first pause is longer
+    for _ in range(3):
+        thread.ask(always_wrong, pytest.fail, failed.append, wrong_for_s=wrong_for_s)
+        inbox.get(timeout=TIMEOUT_S).deliver()
+    assert (len(failed), n_asked) == (3, 4)
+
+    thread.ask(lambda _: "right", lambda _: None, pytest.fail)
+    inbox.get(timeout=TIMEOUT_S).deliver()
+    thread.ask(always_wrong, pytest.fail, failed.append, wrong_for_s=wrong_for_s)
+    inbox.get(timeout=TIMEOUT_S).deliver()
+    assert n_asked == 6
+
+
+@pytest.mark.parametrize("error", [RpcError("getblock", -5, "Block not found"), UnusableAnswer("a fault")])
+def test_what_a_node_answers_is_not_asked_again(
+    thread: RequestThread, inbox: "queue.SimpleQueue[Any]", error: NodeError
+) -> None:
+    """An error that the node answers with, and an answer on which our code fails, stay what they are."""
+    n_asked = 0
+
+    def fail(_client: RpcClient) -> None:
+        nonlocal n_asked
+        n_asked += 1
+        raise error
+
+    failed: list[NodeError] = []
+    thread.ask(fail, pytest.fail, failed.append, wrong_for_s=TIMEOUT_S)
+    inbox.get(timeout=TIMEOUT_S).deliver()
+    assert (failed, n_asked) == ([error], 1)
+
+
 @pytest.mark.parametrize("is_in_request", [True, False])
 def test_a_fault_of_ours_counts_as_an_error_of_the_node(
     thread: RequestThread, inbox: "queue.SimpleQueue[Any]", *, is_in_request: bool

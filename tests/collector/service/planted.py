@@ -43,6 +43,7 @@ NOT_FOUND = {"code": -5, "message": "not found"}
 class PlantedNode:
     """Answers JSON-RPC calls from `results` and `errors`; for any other method it says that it is overloaded.
 
+    A key is a method, or a method and its first parameter with a blank between them, which comes first.
     An overloaded node counts as away: the collector repeats the request until the test plants an answer.
     """
 
@@ -69,7 +70,10 @@ class PlantedNode:
         """Return the answer to one call; None when the test has planted none for its method."""
         method = call["method"]
         self.n_asked[method] += 1
-        if method in self.errors:
+        named = f"{method} {call['params'][0]}" if call.get("params") else method
+        if named in self.results:
+            method = named
+        elif method in self.errors:
             return {"id": call["id"], "result": None, "error": self.errors[method]}
         if method in self.results:
             return {"id": call["id"], "result": self.results[method], "error": None}

@@ -164,8 +164,9 @@ def test_an_error_of_ours_over_an_answer_ends_no_session(
     raw = solved_block([], height=101)
     block = decode_block(raw)
     txids = [hash_hex(transaction.txid) for transaction in block.transactions]
-    node.errors.clear()
-    node.results |= {"getblock": {"height": 101, "tx": [{"txid": txid} for txid in txids]}}
+    node.errors = {"getblock": NOT_FOUND}
+    answer = {"height": 101, "tx": [{"txid": txid} for txid in txids]}
+    node.results |= {f"getblock {hash_hex(block.block_hash)}": answer}
     node.results |= {"getmempoolentry": MEMPOOL_ENTRY, "getrawtransaction": "00"}
     node.results |= {"uptime": 1, "getrawmempool": {"txids": [], "mempool_sequence": 0}}
     announced = Message("alpha", "s", "rawblock", 0, 13_000, raw)
