@@ -9,7 +9,8 @@ from gpuhash.kernel_calls import FAST_LENGTH
 from gpuhash.measure import cpu_operations, limits, vector_units
 from gpuhash.reference import Algorithm
 
-CPU_FORMULA = "measured vector operations/s * lanes / operations per hash"
+BY_UNITS = "measured vector operations/s * lanes / operations per hash (all vector units)"
+BY_SHIFTS = "measured shifts/s * lanes / shifts per hash (the vector units that shift)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +24,17 @@ class Ceiling:
 def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
     """Return the most hashes per second that a backend can do on this machine, and the formula.
 
-    `which` is the algorithm, or None for a header search. The result is None where there is no model: for the
-    reference backend, and for some GPUs and message lengths.
+    `which` is the algorithm, or None for a header search. On a CPU the lower of two bounds counts: what all
+    vector units allow, and what those that shift allow. Waiting for results is no such bound, because a CPU
+    works on several steps at once; `of_cpu` tells it beside these. The result is None where there is no
+    model: for the reference backend, and for some GPUs and message lengths.
     """
     if backend == "cpu":
-        operations = cpu_operations.operations_per_hash(which, message_bytes)
-        rate = _vector_operations_per_s() * cpu_operations.lanes_of(which) / operations
-        return Ceiling(hashes_per_s=rate, formula=CPU_FORMULA)
+        bounds = (
+            Ceiling(hashes_per_s=_by_units(which, message_bytes), formula=BY_UNITS),
+            Ceiling(hashes_per_s=_by_shifts(which, message_bytes), formula=BY_SHIFTS),
+        )
+        return min(bounds, key=lambda bound: bound.hashes_per_s)
     if backend == "cuda":
         return _of_device(devices()[0], which, message_bytes)
     return None
@@ -73,29 +78,42 @@ class CpuBounds:
 
 def of_cpu() -> list[CpuBounds]:
     """Return the bounds of this CPU, measured on all threads, for a header search and for Keccak-256."""
-    cpu_threads = CpuBackend().thread_count
-    shifted = vector_units.shifts_per_s(cpu_threads)
-    chained = vector_units.chained_operations_per_s(cpu_threads)
-    search = (cpu_operations.search_shifts(), cpu_operations.search_chain())
-    keccak = (cpu_operations.permutation_shifts(), cpu_operations.permutation_chain())
+    chained = vector_units.chained_operations_per_s(CpuBackend().thread_count)
     cases = (
-        ("header search", None, 80, *search),
-        ("keccak256, 64 bytes", Algorithm.KECCAK256, FAST_LENGTH, *keccak),
+        ("header search", None, 80, cpu_operations.search_chain()),
+        ("keccak256, 64 bytes", Algorithm.KECCAK256, FAST_LENGTH, cpu_operations.permutation_chain()),
     )
     return [
         CpuBounds(
             name=name,
-            operations=(operations := cpu_operations.operations_per_hash(which, length)),
-            shifts=shifts,
+            operations=cpu_operations.operations_per_hash(which, length),
+            shifts=cpu_operations.shifts_per_hash(which, length),
             chain=chain,
-            by_units=_vector_operations_per_s() * (lanes := cpu_operations.lanes_of(which)) / operations,
-            by_shifts=shifted * lanes / shifts,
-            by_chain=chained * lanes / chain,
+            by_units=_by_units(which, length),
+            by_shifts=_by_shifts(which, length),
+            by_chain=chained * cpu_operations.lanes_of(which) / chain,
         )
-        for name, which, length, shifts, chain in cases
+        for name, which, length, chain in cases
     ]
+
+
+def _by_units(which: Algorithm | None, message_bytes: int) -> float:
+    """Return the hashes per second that all vector units of this CPU allow."""
+    operations = cpu_operations.operations_per_hash(which, message_bytes)
+    return _vector_operations_per_s() * cpu_operations.lanes_of(which) / operations
+
+
+def _by_shifts(which: Algorithm | None, message_bytes: int) -> float:
+    """Return the hashes per second that those vector units of this CPU allow that shift."""
+    shifts = cpu_operations.shifts_per_hash(which, message_bytes)
+    return _shifts_per_s() * cpu_operations.lanes_of(which) / shifts
 
 
 @cache
 def _vector_operations_per_s() -> float:
     return vector_units.operations_per_s(CpuBackend().thread_count)
+
+
+@cache
+def _shifts_per_s() -> float:
+    return vector_units.shifts_per_s(CpuBackend().thread_count)

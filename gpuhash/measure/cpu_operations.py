@@ -7,7 +7,7 @@ nothing, or whose result is not used. vector_units.py measures how many of them 
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -22,19 +22,20 @@ ROTATION_OPERATIONS = 1 if AVX512 else 3
 ROTATION_CHAIN = 1 if AVX512 else 2  # the two shifts do not wait for each other
 ROTATION_SHIFTS = 1 if AVX512 else 2  # of these operations, those that shift: not every vector unit can
 
+Emit = Callable[[Lanes, list[Any], list[Any]], list[Any]]
+
 
 def operations_per_hash(which: Algorithm | None, length: int) -> int:
     """Return how many vector operations hash one message of `length` bytes in every lane.
 
     `which` is the algorithm, or None for one step of a header search.
     """
-    if which is None:
-        return _search_operations()
-    if which in (Algorithm.SHA256, Algorithm.SHA256D):
-        blocks = -(-(length + cpu_sha256.LENGTH_BYTES) // cpu_sha256.BLOCK_BYTES)
-        again = _rehash_operations() if which is Algorithm.SHA256D else 0
-        return blocks * _compress_operations() + again
-    return length // RATE_BYTES * _permute_operations(STATE_WORDS) + _permute_operations(DIGEST_WORDS)
+    return _per_hash(which, length).operations
+
+
+def shifts_per_hash(which: Algorithm | None, length: int) -> int:
+    """Return how many of these operations shift or rotate, which only some units of a CPU can do."""
+    return _per_hash(which, length).shifts
 
 
 def lanes_of(which: Algorithm | None) -> int:
@@ -55,19 +56,6 @@ def permutation_chain() -> int:
     return _chain(_emit_digest, bits=64, varying=STATE_WORDS, fixed=0)
 
 
-def search_shifts() -> int:
-    """Return how many operations of a header search only the CPU's units for shifts can do."""
-    return _count_shifts(_emit_search, bits=32, varying=1, fixed=19)
-
-
-def permutation_shifts() -> int:
-    """Return how many operations of Keccak's last permutation only the CPU's units for shifts can do.
-
-    They are counted from the state to the digest.
-    """
-    return _count_shifts(_emit_digest, bits=64, varying=STATE_WORDS, fixed=0)
-
-
 def _emit_search(lanes: Lanes, nonce: list[Any], fixed: list[Any]) -> list[Any]:
     return [cpu_sha256.search_top(lanes, fixed[:8], fixed[8:16], fixed[16:], nonce[0])]
 
@@ -76,36 +64,66 @@ def _emit_digest(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> list[Any]
     return cpu_keccak.permute(lanes, words, DIGEST_WORDS)
 
 
-@cache
-def _search_operations() -> int:
-    return _count(_emit_search, bits=32, varying=1, fixed=19)
+class _Count(NamedTuple):
+    """Holds how many vector operations a piece of code has, and how many of them shift or rotate."""
+
+    operations: int
+    shifts: int
+
+    def times(self, factor: int) -> "_Count":
+        """Return the counts of a piece of code that runs `factor` times."""
+        return _Count(self.operations * factor, self.shifts * factor)
+
+    def plus(self, other: "_Count") -> "_Count":
+        """Return the counts of both pieces of code together."""
+        return _Count(self.operations + other.operations, self.shifts + other.shifts)
+
+
+def _per_hash(which: Algorithm | None, length: int) -> _Count:
+    """Return the operations, and the shifts among them, for a message of `length` bytes in each lane."""
+    if which is None:
+        return _search()
+    if which in (Algorithm.SHA256, Algorithm.SHA256D):
+        blocks = -(-(length + cpu_sha256.LENGTH_BYTES) // cpu_sha256.BLOCK_BYTES)
+        whole = _compress().times(blocks)
+        return whole.plus(_rehash()) if which is Algorithm.SHA256D else whole
+    return _permute(STATE_WORDS).times(length // RATE_BYTES).plus(_permute(DIGEST_WORDS))
 
 
 @cache
-def _compress_operations() -> int:
+def _search() -> _Count:
+    return _counted(_emit_search, bits=32, varying=1, fixed=19)
+
+
+@cache
+def _compress() -> _Count:
     def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> list[Any]:
         return cpu_sha256.Rounds(lanes).compress(words[:8], words[8:])
 
-    return _count(emit, bits=32, varying=24)
+    return _counted(emit, bits=32, varying=24)
 
 
 @cache
-def _rehash_operations() -> int:
+def _rehash() -> _Count:
     def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> list[Any]:
         return cpu_sha256.Rounds(lanes).hash_digest(words)
 
-    return _count(emit, bits=32, varying=8)
+    return _counted(emit, bits=32, varying=8)
 
 
 @cache
-def _permute_operations(wanted: int) -> int:
+def _permute(wanted: int) -> _Count:
     def emit(lanes: Lanes, words: list[Any], _fixed: list[Any]) -> list[Any]:
         return cpu_keccak.permute(lanes, words, wanted)
 
-    return _count(emit, bits=64, varying=STATE_WORDS)
+    return _counted(emit, bits=64, varying=STATE_WORDS)
 
 
-Emit = Callable[[Lanes, list[Any], list[Any]], list[Any]]
+def _counted(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> _Count:
+    return _Count(
+        _count(emit, bits=bits, varying=varying, fixed=fixed),
+        _count_shifts(emit, bits=bits, varying=varying, fixed=fixed),
+    )
 
 
 def _emitted(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any], list[Any], set[int]]:

@@ -1,9 +1,9 @@
 """Write and read a benchmark as a JSON document whose form is fixed by results.schema.json.
 
-Who reads a document can rely on three things: its version is one that this program reads, its form is that
-of the schema, and nothing was changed since it was written. The last is shown by a digest: SHA-256 over the
-document without the digest, as JSON with sorted keys and without blanks. The digest finds mistakes and
-careless edits. It is no signature: who wants to deceive can compute it anew.
+Who reads a document can rely on four things: its version is one that this program reads, its form is that of
+the schema, nothing was changed since it was written, and no figure contradicts another one. A digest shows
+that nothing was changed: SHA-256 over the document without the digest, as JSON with sorted keys and without
+blanks. It finds mistakes and careless edits. It is no signature: who wants to deceive can compute it anew.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from gpuhash.errors import BackendUnavailableError, InvalidInputError
 from gpuhash.measure import bench
 from gpuhash.measure.bench import Result
 from gpuhash.measure.conditions import Conditions
+from gpuhash.measure.contradictions import first_contradiction
 from gpuhash.measure.machine import Machine
 from gpuhash.measure.peers import PeerResult
 
@@ -50,6 +51,7 @@ class Benchmark:
     conditions: Conditions
     method: Method
     results: tuple[Result, ...]
+    peers: tuple[PeerResult, ...]  # other programs that ran in turn with ours
     digest: str
 
 
@@ -101,8 +103,8 @@ def read(path: Path) -> Benchmark:
     """Read, check and return the document of a benchmark.
 
     Raises InvalidInputError with the reason if it cannot be read, is not JSON, has another version or form,
-    was changed after it was written, or has a figure that was not verified. Raises BackendUnavailableError if
-    jsonschema is not installed.
+    was changed after it was written, or has a figure that was not verified or contradicts another one. Raises
+    BackendUnavailableError if jsonschema is not installed.
     """
     document = _parse(path)
     fault = _version_fault(document) or form_fault(document)
@@ -120,11 +122,15 @@ def read(path: Path) -> Benchmark:
                 f"{path} was not verified: result {number} ({row['algorithm']}, {row['backend']}, "
                 f"{row['stage']}) was timed without comparing a hash with the reference"
             )
+    contradiction = first_contradiction(document)
+    if contradiction:
+        raise InvalidInputError(f"{path} {contradiction}; take the file as `gpuhash bench --json` wrote it")
     return Benchmark(
         machine=_machine(document["machine"]),
         conditions=Conditions(**document["conditions"]),
         method=Method(**document["method"]),
         results=tuple(_result(row) for row in document["results"]),
+        peers=tuple(PeerResult(**peer) for peer in document["peers"]),
         digest=document["digest"],
     )
 

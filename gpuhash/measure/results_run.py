@@ -20,7 +20,7 @@ def run(
     price_texts: Sequence[str],
     plot_file: Path | None,
 ) -> None:
-    """Print what benchmark files hold: a table of the machines and one of the figures; draw them if asked.
+    """Print what benchmark files hold: tables of machines, figures and peers; draw them if asked.
 
     Raises GpuhashError if a file was refused, after the others have been shown.
     """
@@ -53,6 +53,11 @@ def _show(
     console.print(tables.of_machines(accepted))
     typer.echo("")
     console.print(tables.of_lines(lines))
+    peers = submissions.peers_of(accepted, algorithm)
+    if peers:
+        typer.echo("")
+        console.print(tables.of_peer_lines(peers))
+        typer.echo("ratio: ours / the peer's, median of rounds in turn on that machine")
     if any(line.result.joules_per_hash is not None for line in lines):
         typer.echo(submissions.WALL_POWER_NOTE)
     else:

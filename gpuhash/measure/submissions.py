@@ -1,8 +1,8 @@
 """Collect benchmarks of many machines, refuse those that cannot be relied on, and hold the rest to the rules.
 
 The rules are those of SUBMITTING.md. A file is refused if its figures mean nothing: not verified, changed,
-another version, another form, or the same measurement twice. A figure that breaks a rule about how carefully
-it was made is shown, with the rule beside it.
+in contradiction with each other, of another version or form, or the same measurement twice. A figure that
+breaks a rule about how carefully it was made is shown, with the rule beside it.
 """
 
 import math
@@ -14,11 +14,13 @@ from gpuhash.errors import InvalidInputError
 from gpuhash.measure import document
 from gpuhash.measure.bench import LEAST_RUNS, Result
 from gpuhash.measure.document import Benchmark
+from gpuhash.measure.peers import PeerResult
 
 LEAST_SECONDS = 1.0  # per stage
 MOST_SPREAD = 0.05  # of the middle half of the runs
 MOST_BUSY_ELSEWHERE = 0.05  # of all CPU time
 LEAST_ENERGY_S = 5.0
+MOST_SHARE = 1.02  # of a limit, which is itself measured on a CPU
 HASHES_PRICED = 1e12  # a single hash costs too little to be read
 
 WALL_POWER_NOTE = (
@@ -125,6 +127,20 @@ def lines_of(submissions: Iterable[Submission], algorithm: str | None, stage: st
     return sorted(lines, key=lambda line: (*case_of(line.result), -line.result.hashes_per_s))
 
 
+def peers_of(submissions: Iterable[Submission], algorithm: str | None) -> list[tuple[str, PeerResult]]:
+    """Return the comparisons with other programs, each with the name of its file, the highest ratio first.
+
+    Only those of `algorithm` are kept, where it is not None.
+    """
+    found = [
+        (submission.name, peer)
+        for submission in submissions
+        for peer in submission.benchmark.peers
+        if algorithm in {None, peer.algorithm}
+    ]
+    return sorted(found, key=lambda each: (each[1].algorithm, each[1].peer, -each[1].ratio))
+
+
 def case_of(result: Result) -> tuple[str, bool, int, int, str]:
     """Return what must be equal to compare two figures: algorithm, mixed or not, size, batch and stage."""
     return (result.algorithm, result.mixed, result.message_bytes, result.count, result.stage)
@@ -146,6 +162,8 @@ def broken_rules(benchmark: Benchmark, result: Result) -> list[str]:
         broken.append(f"other load {elsewhere:.0%}, most {MOST_BUSY_ELSEWHERE:.0%}")
     if result.joules_per_hash is not None and method.energy_window_s < LEAST_ENERGY_S:
         broken.append(f"energy over {method.energy_window_s:g} s, least {LEAST_ENERGY_S:g}")
+    if (result.share_of_limit or 0) > MOST_SHARE:
+        broken.append(f"{result.share_of_limit:.0%} of the limit")
     return broken
 
 

@@ -60,6 +60,25 @@ def of_peers(peers: Iterable[PeerResult]) -> Table:
     return _table(names, rows, left=names[:3])
 
 
+def of_peer_lines(lines: Iterable[tuple[str, PeerResult]]) -> Table:
+    """Return a table with a line per comparison with another program, each under the name of its file."""
+    rows = [
+        (
+            peer.algorithm,
+            peer.peer,
+            name,
+            peer.backend,
+            _rate(peer.hashes_per_s),
+            _rate(peer.peer_hashes_per_s),
+            _number(peer.ratio, 3),
+            str(peer.rounds),
+        )
+        for name, peer in lines
+    ]
+    names = ("algorithm", "peer", "file", "backend", "hashes/s", "peer's", "ratio", "rounds")
+    return _table(names, rows, left=names[:4])
+
+
 def of_machines(submissions: Iterable[Submission]) -> Table:
     """Return a table with a line per accepted benchmark file: on what machine and when it was made."""
     rows = []

@@ -1,13 +1,14 @@
 """A short real benchmark as a document, for tests that change it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from gpuhash.measure import bench, document, machine
 from gpuhash.measure.bench import SEARCH, Case, Result
 from gpuhash.measure.conditions import Watch
+from gpuhash.measure.peers import PeerResult
 
 CASES = [
     Case(algorithm=SEARCH, count=4096, message_bytes=80),
@@ -21,11 +22,10 @@ def measure() -> list[Result]:
     return list(bench.run(CASES, ["cpu"], seconds=0.01))
 
 
-def text_of(results: list[Result]) -> str:
+def text_of(results: list[Result], peers: Iterable[PeerResult] = ()) -> str:
     """Return the document of these results, made on this machine."""
-    return document.to_json(
-        machine.describe(), Watch().conditions(), document.method_of(0.01, energy_window_s=0), results
-    )
+    method = document.method_of(0.01, energy_window_s=0)
+    return document.to_json(machine.describe(), Watch().conditions(), method, results, peers)
 
 
 def change(path: Path, edit: Callable[[dict[str, Any]], object], *, digest_anew: bool) -> None:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from gpuhash import cli
 from gpuhash.errors import InvalidInputError
 from gpuhash.measure import document, submissions, whole_file
 from gpuhash.measure.bench import Result
+from gpuhash.measure.peers import PeerResult
 from tests.gpuhash.measure import benchmarks
 
 Run = Callable[..., tuple[int, str, str]]
@@ -114,6 +116,61 @@ def test_a_bad_file_is_refused_and_the_others_are_shown(run: Run, folder: Path) 
     assert err.endswith("gpuhash: 4 of 6 files were refused\n")
 
 
+def test_other_programs_are_shown_with_their_file(run: Run, results: list[Result], folder: Path) -> None:
+    """The comparisons that a file holds stand in a table of their own, the highest ratio first."""
+    for name, ratio in (("with_peer", 1.25), ("with_faster_peer", 0.75)):
+        peer = PeerResult(
+            algorithm="sha256",
+            backend="cpu",
+            peer="openssl speed -bytes 64",
+            rounds=3,
+            hashes_per_s=4e6 * ratio,
+            peer_hashes_per_s=4e6,
+            ratio=ratio,
+        )
+        (folder / f"{name}.json").write_text(benchmarks.text_of(results, [peer]))
+
+    status, out, _ = run(str(folder))
+    hidden = run(str(folder), "--algorithm", "sha256d")[1]
+
+    lines = [line.split() for line in out.splitlines() if "openssl speed" in line]
+    assert status == 0
+    assert [(line[5], line[-2]) for line in lines] == [("with_peer", "1.250"), ("with_faster_peer", "0.750")]
+    assert "openssl" not in hidden
+
+
+CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "seconds": lambda d: d["results"][1].update(seconds=d["results"][1]["upper_quartile_s"] * 2),
+    "hashes_per_s": lambda d: d["results"][1].update(hashes_per_s=d["results"][1]["hashes_per_s"] * 1.01),
+    "gigabytes_per_s": lambda d: d["results"][1].update(gigabytes_per_s=12.5),
+    "spread_ratio": lambda d: d["results"][1].update(spread_ratio=1e-3),
+    "share_of_limit": lambda d: d["results"][1].update(share_of_limit=0.99),
+    "limit_formula": lambda d: d["results"][1].update(limit_formula=""),
+    "power_source": lambda d: d["results"][1].update(joules_per_hash=1e-9),
+    "net_joules_per_hash": lambda d: d["results"][1].update(
+        joules_per_hash=1e-9, net_joules_per_hash=2e-9, mean_w=1.0, power_source="RAPL"
+    ),
+    "least_hashes_per_line": lambda d: d["verification"].update(least_hashes_per_line=10**9),
+    "window of energy": lambda d: d["results"][1].update(
+        joules_per_hash=2e-9, net_joules_per_hash=1e-9, mean_w=1.0, power_source="RAPL"
+    ),
+    "begun_at": lambda d: d["conditions"].update(begun_at="2026-13-41T00:00:00+00:00"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_figures_that_contradict_each_other_are_refused(run: Run, folder: Path, name: str) -> None:
+    """A figure is changed and the digest computed anew; what follows from the figure refuses the file."""
+    path = folder / "slow.json"
+    benchmarks.change(path, CONTRADICTIONS[name], digest_anew=True)
+
+    status, _, err = run(str(path))
+
+    assert status == 1
+    assert "slow.json contradicts itself: " in err
+    assert name in err
+
+
 def test_figures_that_break_the_rules_are_marked(results: list[Result], folder: Path) -> None:
     """Too short, too few runs, too much spread, another program at work: each with its value."""
     benchmark = document.read(folder / "slow.json")
@@ -130,6 +187,8 @@ def test_figures_that_break_the_rules_are_marked(results: list[Result], folder: 
     )
     steady = replace(wide, runs=20, lower_quartile_s=wide.seconds, upper_quartile_s=wide.seconds)
     assert submissions.broken_rules(careful, steady) == []
+    beyond = replace(steady, limit_hashes_per_s=steady.hashes_per_s / 1.5)
+    assert submissions.broken_rules(careful, beyond) == ["150% of the limit"]
     unknown = replace(careful, conditions=replace(careful.conditions, busy_elsewhere_ratio=None))
     assert submissions.broken_rules(unknown, steady) == ["other load unknown"]
 
