@@ -88,8 +88,9 @@ def _what_is_missing(connection: duckdb.DuckDBPyConnection, timed: Timed, first:
     if not n_files:
         return WHERE_TO_FIND
     return (
-        f"The files of arrivals ({n_files}) give an interval for {len(timed.empty_s):,} empty blocks and for"
-        f" {len(timed.others_s):,} others, of heights {first} to {last}; {LEAST_TIMED} of each are needed."
+        f"The files of arrivals ({n_files}) give intervals of {len(timed.empty_s):,} empty and"
+        f" {len(timed.others_s):,} other blocks, of heights {first} to {last};"
+        f" {LEAST_TIMED} of each are needed."
     )
 
 

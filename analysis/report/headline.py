@@ -164,6 +164,7 @@ def _wait(marts: Marts) -> Headline | None:
         for decile, half_s in sorted(deciles.items())
         if decile and half_s is not None
     ]
+    least_note = "" if least is None else f"; of the worst-paying tenth {duration(least)}"
     name, title = "spark-users", "Time until half is mined, from the least-paying to the best-paying tenth"
     if len(points) >= MIN_COURSE:
         chart = sparkline(name, title, points)
@@ -174,7 +175,7 @@ def _wait(marts: Marts) -> Headline | None:
         label="Wait of the best payers",
         value=duration(best),
         interval="",
-        note=f"until half are mined; of the worst-paying tenth {duration(least)}",
+        note=f"until half are mined{least_note}",
         chart=chart,
     )
 

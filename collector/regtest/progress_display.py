@@ -6,6 +6,8 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from collector.log import counted
+
 PLAIN_STEPS: Final = 6  # lines printed where there is no terminal
 
 
@@ -45,4 +47,4 @@ class ScenarioProgress:
         if self._console.is_terminal:
             self._bar.update(self._task, completed=done, total=total)
         elif done == total or done % max(1, total // PLAIN_STEPS) == 0:
-            self._console.print(f"{done} of {total} blocks", highlight=False)
+            self._console.print(f"{done} of {counted(total, 'block')}", highlight=False)

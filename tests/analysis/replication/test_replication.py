@@ -322,7 +322,7 @@ def test_the_command_takes_arrivals(folder: Path) -> None:
     rows = json.loads(replicated(folder / "a.csv", "--arrivals", folder / "b.csv").stdout)
 
     (reason,) = [row["reason"] for row in rows if row["statement"].startswith("Intervals before")]
-    assert reason.startswith("The files of arrivals (2) give an interval for 4 empty blocks and for 0 others")
+    assert reason.startswith("The files of arrivals (2) give intervals of 4 empty and 0 other blocks")
     failed = replicated(folder / "c.csv")
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
     assert "c.csv is no file" in failed.stderr
