@@ -128,11 +128,18 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(POLL_S)
 
 
-def follow(watched: RpcClient, *others: RpcClient) -> None:
-    """Wait until other nodes have the tip and the mempool of the watched one."""
+def follow(watched: RpcClient, view: Mapping[str, Candidate], *others: RpcClient) -> None:
+    """Give other nodes the tip and the mempool of the watched one, all of which is in `view`, parents first.
+
+    Transactions are handed over: a node that still catches up ignores those that its peers announce.
+    """
     tip, waiting = watched.call("getbestblockhash"), set(watched.call("getrawmempool"))
     for rpc in others:
         wait_for(lambda rpc=rpc: rpc.call("getbestblockhash") == tip)  # type: ignore[misc]
+        missing = waiting - set(rpc.call("getrawmempool"))
+        for candidate in view.values():
+            if candidate.txid in missing:
+                rpc.call("sendrawtransaction", candidate.raw.hex(), 0)
         wait_for(lambda rpc=rpc: set(rpc.call("getrawmempool")) == waiting)  # type: ignore[misc]
 
 
@@ -148,7 +155,7 @@ def play(watched: RegtestNode, core_like: RegtestNode, coin_age: RegtestNode, tr
     for number in range(ROUNDS * len(orders)):
         pool = list(orders)[number % len(orders)]
         traffic.send()
-        follow(watched.client(), *nodes)
+        follow(watched.client(), traffic.view, *nodes)
         chosen = [traffic.view[txid] for txid in _filled(traffic, pool, orders[pool]())]
         template = take_template(watched.client())
         script = payment_script("p2wpkh", pool.encode())
