@@ -47,6 +47,7 @@ MIN_EPOCH_BLOCKS: Final = 144  # an epoch with fewer blocks says too little to b
 PRICED_CHAIN: Final = "main"
 OWN_SOURCES: Final = ("observed", "backfilled")  # the values of `told_by` that are no third party
 MAX_DAYS: Final = 120  # values over a longer window are drawn per difficulty epoch
+LEAST_OF_DAYS: Final = 0.9  # and so are they where fewer of the blocks have a time, and so a day
 
 
 def _with_interval(*names: str) -> tuple[str, ...]:
@@ -173,26 +174,40 @@ class Marts:
         """Return the rows that a section asked for under `name`, one for each UTC day, as (day, row).
 
         Rows whose column `known` has no value, or 0, are left out.
-        If there are more than 120 days, the rows are those of difficulty epochs, each with the epoch's first
+        If there are more than 120 days, or if the days hold fewer than 90 % of the blocks because no source
+        gives the times of the others, the rows are those of difficulty epochs, each with the epoch's first
         day. An epoch of which the dataset has fewer than 144 blocks is left out: chance alone would make it a
         spike.
         """
         rows = [row for row in self.tables[name] if not known or row[known]]
         days = [row for row in rows if row["period_kind"] == "day"]
-        if len(days) <= MAX_DAYS:
+        epochs = [row for row in rows if row["period_kind"] == "epoch"]
+        if is_per_day(len(days), sum(map(_n_blocks, days)), sum(map(_n_blocks, epochs))):
             return [(dt.date.fromisoformat(row["period"]), row) for row in days]
-        epochs = [
-            row
-            for row in rows
-            if row["period_kind"] == "epoch"
-            and int(row["period"]) in self.epochs  # an epoch without a known time has no place on the axis
-            and row.get("block_count", row.get("n_blocks")) >= MIN_EPOCH_BLOCKS
+        # An epoch without a known time has no place on the axis.
+        return [
+            (self.epochs[int(row["period"])], row)
+            for row in epochs
+            if int(row["period"]) in self.epochs and _n_blocks(row) >= MIN_EPOCH_BLOCKS
         ]
-        return [(self.epochs[int(row["period"])], row) for row in epochs]
 
     def name(self, pool: str) -> str:
         """Return the name of a pool (by its slug) for people. A terminal may show it; HTML must escape it."""
         return COLLECTIVE.get(pool) or printable(self.names.get(pool, pool))
+
+
+def is_per_day(n_days: int, n_of_days: int, n_blocks: int) -> bool:
+    """Return whether a course is drawn per UTC day: there are few days, and they hold most of the blocks.
+
+    `n_of_days` counts the blocks of these days, `n_blocks` all blocks, also those whose time is not known.
+    """
+    return n_days <= MAX_DAYS and n_of_days >= LEAST_OF_DAYS * n_blocks
+
+
+def _n_blocks(row: Row) -> int:
+    """Return the number of blocks that a row of a period rests on."""
+    n_blocks: int = row["block_count"] if "block_count" in row else row["n_blocks"]
+    return n_blocks
 
 
 def read(database: Path, reads: Mapping[str, Read]) -> Marts:

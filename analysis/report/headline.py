@@ -107,7 +107,8 @@ def _hashrate(marts: Marts) -> Headline | None:
     columns = Columns(*(f"observed{end}_hashes_per_s" for end in ("", "_low", "_high")))
     note = f"{_hashes_per_s(row['paper_hashes_per_s'])} by difficulty"
     if row["timed_block_count"] < row["block_count"] - 1:
-        note += f"; {plural(row['timed_block_count'], 'block')}"
+        timed, known = row["timed_block_count"], row["difficulty_block_count"]
+        note = f"{plural(timed, 'block')} of known time; {note} of {plural(known, 'block')}"
     course = marts.over_time("hashrate", "observed_hashes_per_s")
     return _headline("hashrate", "Hashrate", columns, row, _hashes_per_s, note=note, course=course)
 

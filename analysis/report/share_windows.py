@@ -173,6 +173,7 @@ def stack_figure(marts: Marts) -> Figure | None:
         caption=(
             "Shares of all blocks, stacked, per day, week or month. The pools are those that are largest "
             "over all and of late; the others are one layer. A period without a block stays empty. "
+            "In weeks and months, a block without a time is placed by its height. "
             "Intervals are in the table."
         ),
         panels=panels,

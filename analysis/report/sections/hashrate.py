@@ -52,6 +52,9 @@ NOT_ENOUGH_DAYS: Final = Unanswered(
     ),
 )
 HALF_DEPENDENT: Final = 1.0  # a Durbin-Watson statistic below this: residuals are not independent
+LEAST_TIMED: Final = (
+    0.9  # of the blocks of known difficulty; with fewer, the two methods rest on other blocks
+)
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "hashrate": Read("hashrate", "period_kind, first_height", "grouped_by = 'network'"),
@@ -85,13 +88,17 @@ def sentences(marts: Marts) -> list[str]:
         )
     else:
         low, high = (metric(row[f"observed_{end}_hashes_per_s"], "H/s") for end in ("low", "high"))
-        n_timed = row["timed_block_count"]
+        n_timed, n_known = row["timed_block_count"], row["difficulty_block_count"]
         # Between n blocks there are n - 1 intervals.
         is_whole = n_timed >= row["block_count"] - 1
-        blocks = "The blocks found" if is_whole else f"{plural(n_timed, 'block')} of known difficulty"
+        blocks = (
+            "The blocks found" if is_whole else f"{plural(n_timed, 'block')} of known difficulty and time"
+        )
+        is_alike = n_timed >= LEAST_TIMED * n_known
+        known = "" if is_alike else f" of {plural(n_known, 'block')}, also those without a time,"
         said.append(
             f"{blocks} need {metric(row['observed_hashes_per_s'], 'H/s')} on average "
-            f"({INTERVAL} {low} to {high}); by difficulty it is {by_difficulty}."
+            f"({INTERVAL} {low} to {high}); by the difficulty{known} it is {by_difficulty}."
         )
     fit = next((r for r in marts.rows("hashrate_growth") if r["grouped_by"] == "network"), None)
     if fit is None or fit["lambda_per_day"] is None:

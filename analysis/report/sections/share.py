@@ -11,7 +11,7 @@ from analysis.report import share_windows
 from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import day_chart
 from analysis.report.charts.svg import draw
-from analysis.report.data import MAX_DAYS, Marts, Read, Row
+from analysis.report.data import Marts, Read, Row, is_per_day
 from analysis.report.model import Content, Figure, Panel, Table
 from analysis.report.pools import left_out_note, pool_colour, prominent_pools
 from analysis.report.tables import MAX_TABLE_ROWS, MartColumn, column, mart_table, pool_head, ratio_columns
@@ -113,13 +113,17 @@ def _share_table(marts: Marts) -> Table:
 def _course_figure(marts: Marts, days: Sequence[dt.date]) -> Figure:
     """Return the figure of the share of each large pool over time, one panel per pool.
 
-    A point is a day, or a difficulty epoch if there are more than 120 days.
+    A point is a day, or a difficulty epoch if there are many days or many blocks without a day.
     """
     pools = [
         *prominent_pools(marts, MAX_DAY_PANELS),
         *(row["pool"] for row in marts.shares if row["is_unknown"]),
     ]
-    is_daily = len(days) <= MAX_DAYS
+    n_of_days, n_blocks = (
+        sum(row["block_count"] for row in rows)
+        for rows in (marts.day_shares, marts.rows("owner_share_epoch"))
+    )
+    is_daily = is_per_day(len(days), n_of_days, n_blocks)
     found = _by_day(marts) if is_daily else _by_epoch(marts)
     courses = {pool: _course(found, pool) for pool in pools}
     largest = max(high for course in courses.values() for *_, high in course)

@@ -21,7 +21,8 @@ is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not an owner"
 block_count = "BIGINT  blocks on the active chain"
 timed_block_count = "BIGINT  blocks whose parent is in the dataset"
 elapsed_s = "DOUBLE  s, time that the timed blocks of all owners took"
-mean_difficulty = "DOUBLE  mean over the period's blocks of all owners"
+difficulty_block_count = "BIGINT  blocks of all owners whose difficulty is known, also those that are not timed"
+mean_difficulty = "DOUBLE  mean over these blocks"
 paper_hashes_per_s = "DOUBLE  hashes/s, from difficulty alone, times the share of blocks"
 observed_hashes_per_s = "DOUBLE  hashes/s, from the blocks found; null without a timed block or without time"
 observed_low_hashes_per_s = "DOUBLE  hashes/s, lower bound of the 95 % interval"
@@ -49,6 +50,7 @@ networks as (
         min(height) as first_height,
         count(*) as total_block_count,
         ordered_sum(header_interval_s) as elapsed_s,
+        count(difficulty) as difficulty_block_count,
         ordered_sum(difficulty) / nullif(count(difficulty), 0) as mean_difficulty
     from blocks
     where grouped_by = 'network'
@@ -76,6 +78,7 @@ rates as (
         counts.*,
         networks.first_height,
         networks.total_block_count,
+        networks.difficulty_block_count,
         networks.mean_difficulty,
         coalesce(networks.elapsed_s, 0) as elapsed_s,
         case when networks.elapsed_s > 0 then counts.timed_hashes / networks.elapsed_s end as observed_hashes_per_s,
@@ -103,6 +106,7 @@ select
     block_count,
     timed_block_count,
     elapsed_s,
+    difficulty_block_count,
     mean_difficulty,
     mean_difficulty * 281474976710656.0 / (65535.0 * 600) * block_count / total_block_count as paper_hashes_per_s,
     observed_hashes_per_s,

@@ -171,11 +171,22 @@ def _hashrate(pools: list[str]) -> dict[str, Rows]:
     return {
         "hashrate": [
             *[
-                NETWORK | period | power | {"block_count": 144, "timed_block_count": 143}
+                NETWORK
+                | period
+                | power
+                | {"block_count": 144, "timed_block_count": 143, "difficulty_block_count": 144}
                 for period in PERIODS
             ],
             *[
-                WHOLE | power | owner | {"is_unknown": False, "block_count": 40, "timed_block_count": 39}
+                WHOLE
+                | power
+                | owner
+                | {
+                    "is_unknown": False,
+                    "block_count": 40,
+                    "timed_block_count": 39,
+                    "difficulty_block_count": 40,
+                }
                 for owner in owned(pools)
             ],
         ],

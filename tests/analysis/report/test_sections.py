@@ -10,7 +10,7 @@ from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_t
 from analysis.report.data import MAX_DAYS, Marts
 from analysis.report.model import Column, Figure, Page, Section, Table
 from analysis.report.page import page
-from analysis.report.sections import attribution, network, policy, read_marts, revenue
+from analysis.report.sections import attribution, hashrate, network, policy, read_marts, revenue
 from tests.analysis.report import report_marts
 
 FIGURES = {
@@ -208,7 +208,8 @@ def test_pools_that_nothing_tells_apart_have_no_section(marts: Marts) -> None:
 def test_an_epoch_with_few_blocks_makes_no_spike(marts: Marts) -> None:
     """A long window is drawn by difficulty epoch, without the epochs that have only a few blocks."""
     days = [
-        {"period_kind": "day", "period": f"2020-01-{n % 28 + 1:02d}", "n": n} for n in range(MAX_DAYS + 1)
+        {"period_kind": "day", "period": f"2020-01-{n % 28 + 1:02d}", "block_count": 144}
+        for n in range(MAX_DAYS + 1)
     ]
     epochs = [
         {"period_kind": "epoch", "period": "400", "block_count": 20},
@@ -220,6 +221,38 @@ def test_an_epoch_with_few_blocks_makes_no_spike(marts: Marts) -> None:
     assert [day for day, _ in long.over_time("hashrate")] == [days_of[401]]
 
 
+def test_blocks_without_a_time_make_a_course_of_epochs(marts: Marts) -> None:
+    """A course is drawn per epoch where only a few of the blocks have a time, and so a day."""
+    days = [
+        {"period_kind": "day", "period": "2020-01-01", "block_count": 1},
+        {"period_kind": "day", "period": "2020-01-14", "block_count": 1},
+    ]
+    epochs = [
+        {"period_kind": "epoch", "period": "401", "block_count": 2016},
+        {"period_kind": "epoch", "period": "402", "block_count": 1500},
+    ]
+    days_of = {401: dt.date(2020, 1, 1), 402: dt.date(2020, 1, 14)}
+    sparse = replace(marts, tables={**marts.tables, "hashrate": [*days, *epochs]}, epochs=days_of)
+
+    assert [(day, row["block_count"]) for day, row in sparse.over_time("hashrate")] == [
+        (days_of[401], 2016),
+        (days_of[402], 1500),
+    ]
+
+
+def test_the_two_methods_of_hashrate_say_on_which_blocks_they_rest(marts: Marts) -> None:
+    """Where many blocks have a difficulty and no time, the sentence does not pass them off as timed."""
+    row = marts.whole_window("hashrate")
+    assert row is not None
+    assert "by the difficulty it is" in hashrate.TOPIC.section(marts)[0].findings[0]
+
+    fewer = {**row, "block_count": 40, "timed_block_count": 10, "difficulty_block_count": 40}
+    sparse = replace(marts, tables={**marts.tables, "hashrate": [fewer]})
+    said = hashrate.TOPIC.section(sparse)[0].findings[0]
+    assert said.startswith("10 blocks of known difficulty and time need ")
+    assert "by the difficulty of 40 blocks, also those without a time, it is" in said
+
+
 def test_periods_without_a_value_do_not_decide_how_time_is_cut(marts: Marts) -> None:
     """A few days with the wanted value are drawn as days, however many others there are without it."""
     days = [
@@ -227,6 +260,7 @@ def test_periods_without_a_value_do_not_decide_how_time_is_cut(marts: Marts) -> 
             "period_kind": "day",
             "period": f"{dt.date(2020, 1, 1) + dt.timedelta(days=n)}",
             "known": 5 if n < 3 else 0,
+            "block_count": 144,
         }
         for n in range(MAX_DAYS + 1)
     ]
