@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import structlog
 
+from collector.blocks.amounts import BlockAmounts, read_amounts
 from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import AnswerUse, BlockAnswer, BlockTracker, reject_row
@@ -19,7 +20,7 @@ from collector.dataset.schema import UNKNOWN_PARENT, hash_hex
 from collector.errors import NodeError, RpcError, UnusableAnswer
 from collector.journal.batches import Batch, Batches
 from collector.node.answers import MOST_COUNT, Fields, read_hash, read_hex, refuse
-from collector.node.request_threads import NodeRequests
+from collector.node.request_threads import ANSWERED, AWAY, NodeRequests
 from collector.node.rpc import RpcClient
 
 log = structlog.get_logger(__name__)
@@ -27,7 +28,7 @@ log = structlog.get_logger(__name__)
 BlockTaker = Callable[[bytes, RecentBlock | None, list[bytes]], None]
 # Skipped fields of getblock: of a script its type alone is read.
 UNREAD: Final = frozenset({"hex", "scriptSig", "txinwitness", "asm", "desc", "address"})
-WRONG_FOR_S: Final = 120.0  # wrong answers about blocks are asked again; then a block goes without its fees
+WRONG_FOR_S: Final = 120.0  # wrong answers about blocks are asked again for so long
 NOT_FOUND: Final = -5  # RPC_INVALID_ADDRESS_OR_KEY: no such block
 INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
 
@@ -53,6 +54,7 @@ class BlockFetcher:
         self._n_tip_changes = 0
         self._depth = 0  # blocks disconnected since the last one was connected
         self._n_tips_asked = 0  # open requests for the tip, below which blocks may be missing
+        self._patience_s = WRONG_FOR_S  # with wrong answers about blocks
         self._origin = origin  # node and session
         self._node = origin[0]
         self._requests = requests
@@ -160,13 +162,30 @@ class BlockFetcher:
     def ask_block(self, block_hash: bytes, *, needs_raw: bool) -> None:
         """Ask the node for a block, and for its raw bytes too if `needs_raw`.
 
-        Pass the answer to the tracker.
+        Pass the answer to the tracker. Wrong answers are asked again for two minutes; then the block is
+        asked for without its fees.
         """
         self._requests.blocks.ask(
             partial(ask_block, block_hash=block_hash, raw=needs_raw),
             partial(self._on_block, block_hash),
+            partial(self._wrong_block, block_hash, needs_raw=needs_raw),
+            wrong_for_s=self._patience_s,
+        )
+
+    def _wrong_block(self, block_hash: bytes, error: NodeError, *, needs_raw: bool) -> None:
+        """Ask for a block without its fees when the answers with them are wrong; else go on without it.
+
+        From then on no block waits for right answers, until one comes.
+        """
+        if isinstance(error, (*AWAY, *ANSWERED)):
+            self._no_block(block_hash, error)
+            return
+        self._patience_s = 0.0
+        log.warning("block.wrong", node=self._node, block=hash_hex(block_hash), reason=str(error))
+        self._requests.blocks.ask(
+            partial(ask_block, block_hash=block_hash, raw=needs_raw, with_amounts=False),
+            partial(self._on_block, block_hash),
             partial(self._no_block, block_hash),
-            wrong_for_s=WRONG_FOR_S,
         )
 
     def ask_if_behind(self) -> None:
@@ -185,6 +204,8 @@ class BlockFetcher:
 
         If that completes the block, call `on_resolved`.
         """
+        if answer.amounts is not None:
+            self._patience_s = WRONG_FOR_S
         current = self._batches.current
         use = self._tracker.take_answer(block_hash, answer, wall_us(), monotonic_us(), current)
         if use is AnswerUse.RESOLVED:
@@ -227,24 +248,29 @@ class BlockFetcher:
         self._n_tips_asked -= 1
 
 
-def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool) -> BlockAnswer:
-    """Ask the node for a block with the outputs that it spent, and its raw bytes if `raw`; return the answer.
+def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool, with_amounts: bool = True) -> BlockAnswer:
+    """Ask the node for a block, and for its raw bytes if `raw`; return the answer.
 
-    When the node has lost the undo data, the answer has only the txids of the transactions. Raises NodeError
-    when the node does not have the block or its answer has a wrong form.
+    It has fees and spent outputs unless the node has lost the undo data, or `with_amounts` is false. Raises
+    NodeError when the node does not have the block or its answer has a wrong form.
     """
     name = hash_hex(block_hash)
-    try:
-        answer = client.call("getblock", name, 3, without=UNREAD)
-    except RpcError as error:
-        if error.code != INTERNAL_ERROR:
-            raise
+    amounts: BlockAmounts | None = None
+    if with_amounts:
+        try:
+            answer = client.call("getblock", name, 3, without=UNREAD)
+        except RpcError as error:
+            if error.code != INTERNAL_ERROR:
+                raise
+            return ask_block(client, block_hash, raw=raw, with_amounts=False)
+        txids = [Fields("getblock: tx", each).hash("txid") for each in _transactions(answer)]
+        amounts = read_amounts(answer)
+    else:
         answer = client.call("getblock", name, 1)
-        answer = {**Fields("getblock", answer).all, "tx": [{"txid": txid} for txid in _transactions(answer)]}
+        txids = [read_hash("getblock: tx", each) for each in _transactions(answer)]
     height = Fields("getblock", answer).integer("height", most=MOST_COUNT)
-    txids = [Fields("getblock: tx", each).hash("txid") for each in _transactions(answer)]
     raw_block = read_hex("getblock", client.call("getblock", name, 0)) if raw else None
-    return BlockAnswer(height, txids, answer, raw_block)
+    return BlockAnswer(height, txids, amounts, raw_block)
 
 
 def _transactions(answer: object) -> list[Any]:

@@ -10,24 +10,24 @@ block that is stored. The hashes that the dataset holds decide this, never the g
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from collector.blocks.amounts import BlockAmounts, unknown_amounts
 from collector.blocks.arrivals import Arrivals
 from collector.blocks.recent import ParsedBlocks, RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.codec.arrays import Bytes
 from collector.codec.block import Block, ParsedBlock, parse_block
 from collector.codec.coinbase import bip34_height
-from collector.codec.format import MAX_MONEY_SAT
-from collector.codec.rows import block_rows, fees_from_getblock, spent_types_from_getblock
+from collector.codec.rows import block_rows
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.rows import RejectRow
-from collector.dataset.schema import hash_hex, satoshi
+from collector.dataset.schema import hash_hex
 from collector.errors import DecodeError
 from collector.journal.batches import Batch
 
@@ -37,11 +37,11 @@ log = structlog.get_logger(__name__)
 
 
 class BlockAnswer(NamedTuple):
-    """Holds the node's answer about a block: getblock with verbosity 3, and the raw bytes if requested."""
+    """Holds what the node answered about a block, and the raw bytes if they were requested."""
 
     height: int
     txids: list[bytes]
-    verbose: Mapping[str, Any]  # of which only height and txids have been checked
+    amounts: BlockAmounts | None  # None when the node cannot tell them
     raw: bytes | None
 
 
@@ -206,9 +206,10 @@ class BlockTracker:
             self._reject(batch, wanted, wall_us, f"block: {verdict}", parsed.raw)
             if wanted.source == "zmq":
                 return self._ask_again(block_hash, wanted)
-        fees, spent_sat = self._amounts(block, answer.verbose)
-        header = block.header
+        amounts = self._amounts(block, answer)
+        fees, header = amounts.fees_sat, block.header
         by_txid = dict(zip(txids[1:], fees[1:], strict=True))
+        spent_sat = amounts.by_outpoint(block)
         recent = RecentBlock(answer.height, header.prev_hash, header.time_s, by_txid, spent_sat)
         self._recent.add(block_hash, recent)
         first_height = self._stored.first_wanted_height
@@ -216,12 +217,9 @@ class BlockTracker:
         if wanted.was_pushed or is_in_range:  # a dataset begins with the first block that it saw come
             if self._stored.reserve(block_hash, self._origin[0]):
                 # In the batch of the message that announced it: a kill loses both or neither.
-                spent_types = spent_types_from_getblock(answer.verbose)
-                owner = wanted.owner or batch
+                owner, types = wanted.owner or batch, amounts.spent_types
                 try:
-                    self._store(
-                        parsed, recent.height, wanted, verdict, fees, spent_types=spent_types, owner=owner
-                    )
+                    self._store(parsed, recent.height, wanted, verdict, fees, spent_types=types, owner=owner)
                 except Exception:
                     self._stored.cancel(block_hash)
                     raise
@@ -327,22 +325,15 @@ class BlockTracker:
             due_us = now_us if wanted.fills_gap else now_us + PARENT_PATIENCE_US
             self.fetch_missing([block.prev_hash], due_us)
 
-    def _amounts(self, block: Block, verbose: Mapping[str, Any]) -> tuple[list[int | None], dict[bytes, int]]:
-        """Return the fees of a block's transactions in order, and the values that they spent, by outpoint.
-
-        Both are in satoshi. The fees are None and the values empty when the node has lost the block's undo
-        data, or when its answer has a wrong form.
-        """
-        try:
-            return _checked_amounts(fees_from_getblock(verbose), _values_spent(block, verbose))
-        except DecodeError as error:
-            reason = str(error)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            reason = f"getblock gives amounts in no form that we know ({type(error).__name__})"
+    def _amounts(self, block: Block, answer: BlockAnswer) -> BlockAmounts:
+        """Return the amounts in an answer about a block; unknown ones, with a warning, when it has none."""
+        if answer.amounts is not None and answer.amounts.fits(block):
+            return answer.amounts
+        reason = "the node does not tell them" if answer.amounts is None else "they are another block's"
         log.warning(
             "block.without_fees", node=self._origin[0], block=hash_hex(block.block_hash), reason=reason
         )
-        return [None] * len(verbose["tx"]), {}
+        return unknown_amounts(len(block.transactions))
 
     def _ask_again(self, block_hash: bytes, wanted: _WantedBlock) -> AnswerUse:
         """Ask the node for a block's bytes, because those that we received are missing or wrong.
@@ -381,28 +372,6 @@ def _parse_named(raw: bytes, block_hash: bytes) -> ParsedBlock:
     if parsed.block.block_hash != block_hash:
         raise DecodeError(f"the node gave block {hash_hex(parsed.block.block_hash)} for another")
     return parsed
-
-
-def _checked_amounts(
-    fees: list[int | None], spent_sat: dict[bytes, int]
-) -> tuple[list[int | None], dict[bytes, int]]:
-    """Return fees and output values (satoshi) unchanged, if all are valid.
-
-    Raises DecodeError for one below 0 or above 21 million BTC.
-    """
-    for amount_sat in (*fees, *spent_sat.values()):
-        if amount_sat is not None and not 0 <= amount_sat <= MAX_MONEY_SAT:
-            raise DecodeError(f"getblock gives an amount of {amount_sat} satoshi")
-    return fees, spent_sat
-
-
-def _values_spent(block: Block, verbose: Mapping[str, Any]) -> dict[bytes, int]:
-    """Return the value in satoshi of each output that a block spent, by outpoint, from a getblock answer."""
-    return {
-        spent: satoshi(described["prevout"]["value"])
-        for transaction, answered in zip(block.transactions[1:], verbose["tx"][1:], strict=False)
-        for spent, described in zip(transaction.outpoints, answered["vin"], strict=False)
-    }
 
 
 def reject_row(

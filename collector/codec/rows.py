@@ -2,7 +2,6 @@
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -176,12 +175,13 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
     """Return the fee of each transaction, in satoshi, from the answer of `getblock <hash> 3`.
 
     The fee of the coinbase is None. A fee is the sum of the spent outputs minus the sum of the outputs, both
-    from the answer. Amounts must be Decimal, as `rpc` reads them. Raises DecodeError when the answer names no
-    spent outputs (verbosity below 3, or the node has pruned the undo data), and when it has another form.
+    from the answer, and equal to the fee in it if it has one. Amounts must be Decimal, as `rpc` reads them.
+    Raises DecodeError when the answer names no spent outputs (verbosity below 3, or the node has pruned the
+    undo data), and when it has another form.
     """
     try:
         return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
-    except (TypeError, LookupError, ValueError, ArithmeticError) as error:
+    except (AttributeError, TypeError, LookupError, ValueError, ArithmeticError) as error:
         raise DecodeError(
             f"the answer to getblock has another form than a block: {reprlib.repr(error)}"
         ) from None
@@ -227,7 +227,12 @@ def _fee_sat(transaction: Mapping[str, Any]) -> int:
             "the node names no spent outputs; ask with verbosity 3 for a block whose undo data it has"
         ) from None
     made = [made["value"] for made in transaction["vout"]]
-    fee_sat = satoshi(sum(spent, Decimal()) - sum(made, Decimal()))
+    fee_sat = sum(map(satoshi, spent)) - sum(map(satoshi, made))
+    told = transaction.get("fee")
+    if told is not None and satoshi(told) != fee_sat:
+        raise DecodeError(
+            f"a fee of {reprlib.repr(told)} BTC in an answer to getblock; its outputs give {fee_sat} sat"
+        )
     if not 0 <= fee_sat <= MAX_MONEY_SAT:
         raise DecodeError(f"a fee of {fee_sat} sat in an answer to getblock: not 0 to {MAX_MONEY_SAT}")
     return fee_sat

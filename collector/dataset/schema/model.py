@@ -142,7 +142,12 @@ def hash_bytes(text: str) -> bytes:
 
 
 def satoshi(amount: Decimal | int) -> int:
-    """Convert an amount in BTC, as RPC gives it, to satoshi; raise ValueError if that is no whole number."""
+    """Convert an amount in BTC, as RPC gives it, to satoshi.
+
+    Raises ValueError if that is no whole number, and TypeError for what is no number at all.
+    """
+    if isinstance(amount, bool):
+        raise TypeError(f"{amount} is no amount")
     scaled = Decimal(amount).scaleb(8)
     value = int(scaled)
     if value != scaled:

@@ -53,6 +53,12 @@ def _floats(value: Any) -> Any:
     return float(value) if isinstance(value, Decimal) else value
 
 
+def _fee_sat(sound: Any) -> int:
+    """Return what the second transaction of a block pays, by the answer of getblock."""
+    spent = sum(round(each["prevout"]["value"] * 1e8) for each in sound["tx"][1]["vin"])
+    return spent - sum(round(each["value"] * 1e8) for each in sound["tx"][1]["vout"])
+
+
 def test_a_wrong_block_is_told_in_one_sentence(
     planted: PlantedNode, mined: tuple[bytes, bytes, dict[str, Any]]
 ) -> None:
@@ -60,8 +66,10 @@ def test_a_wrong_block_is_told_in_one_sentence(
     block_hash, raw, sound = mined
     client = planted.client()
     used = {name: sound[name] for name in READ}
-    used["tx"] = [{"txid": each["txid"], "vin": each["vin"], "vout": each["vout"]} for each in sound["tx"]]
+    names = ("txid", "vin", "vout", "fee")
+    used["tx"] = [{name: each[name] for name in names if name in each} for each in sound["tx"]]
     said: dict[str, str] = {}
+    fee_sat = _fee_sat(sound)
     for where, hostile in changed(used):
         planted.results = {"getblock": hostile}
         try:
@@ -81,7 +89,10 @@ def test_a_wrong_block_is_told_in_one_sentence(
         batch = Batch()
         tracker.take_answer(block_hash, answer, 1, 1, batch)
         tracker.flush()
-        assert {table for table, _ in batch.arrow_batches} <= {"blocks", "transactions"}, where
+        rows = {table: rows.to_pylist() for table, rows in batch.arrow_batches}
+        assert rows.keys() <= {"blocks", "transactions"}, where
+        fees_sat = [row["fee_sat"] for row in rows.get("transactions", [])]
+        assert fees_sat in ([], [None, fee_sat]), f"{where}: a wrong answer cost a block its fees"
     client.close()
     assert {where: text for where, text in said.items() if not text.isprintable() or len(text) > 300} == {}
     assert len(said) > len(HOSTILE)
@@ -98,7 +109,7 @@ def test_bytes_of_another_block_are_rejected(mined: tuple[bytes, bytes, dict[str
     batch = Batch()
     tracker.want(other)
     txids = [hash_bytes(each["txid"]) for each in sound["tx"]]
-    answer = BlockAnswer(sound["height"], txids, sound, raw)
+    answer = BlockAnswer(sound["height"], txids, None, raw)
     assert tracker.take_answer(other, answer, 1, 1, batch) is AnswerUse.RESOLVED
     assert requests.asked == [other]
     assert [row["body"] for row in batch.rows["rejects"]] == [raw]

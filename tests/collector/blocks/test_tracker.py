@@ -59,9 +59,7 @@ def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> 
     for undo in node.datadir.rglob("rev*.dat"):
         undo.unlink()
     refused = ask_block(rpc, block_hash, raw=True)
-    for spent in whole.verbose["tx"][1]["vin"]:
-        del spent["prevout"]
-    for answer in (refused, whole):
+    for answer in (refused, whole._replace(amounts=None)):
         rows = rows_of(block_hash, answer)
         assert (rows["blocks"][0]["verdict"], rows["blocks"][0]["fees_sat"]) == ("valid", None)
         assert rows["transactions"][1]["txid"] == payment.transaction.txid

@@ -43,7 +43,7 @@ NOT_FOUND = {"code": -5, "message": "not found"}
 class PlantedNode:
     """Answers JSON-RPC calls from `results` and `errors`; for any other method it says that it is overloaded.
 
-    A key is a method, or a method and its first parameter with a blank between them, which comes first.
+    A key is a method, or a method and its first parameters with blanks between them; the longest counts.
     An overloaded node counts as away: the collector repeats the request until the test plants an answer.
     """
 
@@ -70,9 +70,10 @@ class PlantedNode:
         """Return the answer to one call; None when the test has planted none for its method."""
         method = call["method"]
         self.n_asked[method] += 1
-        named = f"{method} {call['params'][0]}" if call.get("params") else method
-        if named in self.results:
-            method = named
+        words = [method, *map(str, call.get("params", []))]
+        named = (" ".join(words[:n_words]) for n_words in range(len(words), 1, -1))
+        if (longest := next((name for name in named if name in self.results), None)) is not None:
+            method = longest
         elif method in self.errors:
             return {"id": call["id"], "result": None, "error": self.errors[method]}
         if method in self.results:

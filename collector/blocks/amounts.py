@@ -1,0 +1,72 @@
+"""Read from an answer of getblock what a block's transactions paid and spent."""
+
+import reprlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from collector.codec.arrays import Bytes
+from collector.codec.block import Block
+from collector.codec.format import MAX_MONEY_SAT
+from collector.codec.rows import fees_from_getblock, spent_types_from_getblock
+from collector.dataset.schema import satoshi
+from collector.errors import DecodeError, NodeError
+from collector.log import printable
+
+
+class BlockAmounts(NamedTuple):
+    """Holds the fees of a block's transactions, and the values and types of the outputs that they spend."""
+
+    fees_sat: list[int | None]  # None for the coinbase, and where unknown
+    spent_sat: list[list[int]]  # of each transaction after the coinbase, by input; empty where unknown
+    spent_types: Bytes | None  # as `spent_types_from_getblock` returns it
+
+    def fits(self, block: Block) -> bool:
+        """Return whether the block has as many transactions and inputs as these amounts are for."""
+        n_inputs = [len(transaction.outpoints) for transaction in block.transactions[1:]]
+        return [len(values_sat) for values_sat in self.spent_sat] == n_inputs
+
+    def by_outpoint(self, block: Block) -> dict[bytes, int]:
+        """Return the value in satoshi of each output that the block spends, by outpoint."""
+        return {
+            spent: value_sat
+            for transaction, values_sat in zip(block.transactions[1:], self.spent_sat, strict=False)
+            for spent, value_sat in zip(transaction.outpoints, values_sat, strict=True)
+        }
+
+
+def unknown_amounts(n_tx: int) -> BlockAmounts:
+    """Return the amounts of a block of `n_tx` transactions of which nothing is known."""
+    return BlockAmounts([None] * n_tx, [], None)
+
+
+def read_amounts(answer: Mapping[str, Any]) -> BlockAmounts | None:
+    """Return the amounts in an answer of `getblock <hash> 3`; None when the node has none to tell.
+
+    A node that has lost the block's undo data names neither fees nor spent outputs. Raises NodeError for
+    amounts of a wrong form: another answer may have them right.
+    """
+    try:
+        transactions = answer["tx"][1:]
+        if transactions and not any(map(_names_amounts, transactions)):
+            return None
+        fees_sat = fees_from_getblock(answer)
+        spent_sat = [[satoshi(spent["prevout"]["value"]) for spent in each["vin"]] for each in transactions]
+    except DecodeError as error:
+        raise NodeError(f"getblock: {printable(str(error))}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise NodeError(
+            f"getblock gives amounts in no form that we know ({printable(reprlib.repr(error))})"
+        ) from None
+    if not all(0 <= value_sat <= MAX_MONEY_SAT for values_sat in spent_sat for value_sat in values_sat):
+        raise NodeError("getblock gives an amount below 0 or above 21 million BTC")
+    return BlockAmounts(fees_sat, spent_sat, spent_types_from_getblock(answer))
+
+
+def _names_amounts(transaction: Mapping[str, Any]) -> bool:
+    """Return whether a transaction in an answer of getblock has a fee, or names an output that it spends.
+
+    Raises ValueError for one that spends nothing.
+    """
+    if not transaction["vin"]:
+        raise ValueError("a transaction without inputs")
+    return "fee" in transaction or any("prevout" in spent for spent in transaction["vin"])
