@@ -23,7 +23,7 @@ from collector.errors import CollectorError, NodeUnavailable, Stopped
 from collector.external.cli import export_lists, import_external
 from collector.fetch.cli import fetch
 from collector.fleet.cli import merge_members
-from collector.log import configure_logging, counted, printable
+from collector.log import configure_logging, counted, excerpt, printable
 from collector.status.cli import show_status
 from collector.upload.cli import upload_dataset
 from gpuhash.command_group import CommandGroup
@@ -250,7 +250,7 @@ def _describe(settings: "Settings") -> None:
         client = client_for(node, settings.chain)
         facts = examine(client, node, settings)
         row = facts.row
-        print(f"node {node.name}: {printable(row['subversion'])} at {client.url}")
+        print(f"node {node.name}: {excerpt(row['subversion'])} at {client.url}")
         print(
             f"  chain {row['chain']}, height {row['tip_height']}, {row['n_mempool_at_start']} in the mempool"
         )

@@ -1,15 +1,28 @@
 """Structured logs on stderr: text for people in a terminal, else one JSON object per line."""
 
 import logging
+import reprlib
 import sys
 from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
+
+LONGEST_EXCERPT: Final = 200
 
 
 def printable(text: str) -> str:
     """Return text on one line without characters that control a terminal, because strangers wrote it."""
     return "".join(char for char in " ".join(text.split()) if char.isprintable())
+
+
+def excerpt(value: object) -> str:
+    """Return the beginning of a text by strangers, or of what another value of theirs is as a text.
+
+    It is as `printable` makes it, and short enough for an error or a line of the log.
+    """
+    text = value if isinstance(value, str) else reprlib.repr(value)
+    shown = printable(text[:LONGEST_EXCERPT])
+    return shown if len(text) <= LONGEST_EXCERPT else f"{shown}…"
 
 
 def counted(number: int, noun: str) -> str:

@@ -23,7 +23,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import HEIGHT_SPAN, hash_bytes, hash_hex
 from collector.errors import DecodeError, NodeError, RpcError, WrongChain
 from collector.journal.present_blocks import PresentBlocks
-from collector.log import printable
+from collector.log import excerpt, printable
 from collector.node.access import Access
 from collector.node.rpc import RpcClient
 
@@ -141,8 +141,7 @@ def check_chain(client: RpcClient, chain: str) -> tuple[int, bytes]:
     node_chain = _field(client, "getblockchaininfo", answer, "chain", str)
     if node_chain != chain:
         raise WrongChain(
-            f"the node at {client.url} is on {printable(node_chain)}, not on {chain}; "
-            "set --chain or --rpc-url"
+            f"the node at {client.url} is on {excerpt(node_chain)}, not on {chain}; set --chain or --rpc-url"
         )
     height = _field(client, "getblockchaininfo", answer, "blocks", int)
     tip = _field(client, "getblockchaininfo", answer, "bestblockhash", str)

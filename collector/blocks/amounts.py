@@ -1,6 +1,5 @@
 """Read from an answer of getblock what a block's transactions paid and spent."""
 
-import reprlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from collector.codec.format import MAX_MONEY_SAT
 from collector.codec.rows import fees_from_getblock, spent_types_from_getblock
 from collector.dataset.schema import satoshi
 from collector.errors import DecodeError, NodeError
-from collector.log import printable
+from collector.log import excerpt
 
 
 class BlockAmounts(NamedTuple):
@@ -52,11 +51,9 @@ def read_amounts(answer: Mapping[str, Any]) -> BlockAmounts | None:
         fees_sat = fees_from_getblock(answer)
         spent_sat = [[satoshi(spent["prevout"]["value"]) for spent in each["vin"]] for each in transactions]
     except DecodeError as error:
-        raise NodeError(f"getblock: {printable(str(error))}") from None
+        raise NodeError(f"getblock: {excerpt(str(error))}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise NodeError(
-            f"getblock gives amounts in no form that we know ({printable(reprlib.repr(error))})"
-        ) from None
+        raise NodeError(f"getblock gives amounts in no form that we know ({excerpt(error)})") from None
     if not all(0 <= value_sat <= MAX_MONEY_SAT for values_sat in spent_sat for value_sat in values_sat):
         raise NodeError("getblock gives an amount below 0 or above 21 million BTC")
     return BlockAmounts(fees_sat, spent_sat, spent_types_from_getblock(answer))

@@ -35,6 +35,7 @@ NO_OUTPUTS: Final[
 ] = {}  # shared to save memory: at a start every mempool transaction has a pending row
 GIVE_UP_US: Final = 10_000_000  # how long to wait for the reason why a transaction left
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long to wait for its block: a busy node answers late
+MOST_UNREAD: Final = 3  # answers of a wrong form about one transaction; then its row lacks its fee
 MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block holds
 # The name of a state in the journal begins with this prefix, as in the journals that are on disk already.
 STATE_PREFIX: Final = "told/"
@@ -81,6 +82,7 @@ class PendingEntry:
     outputs: Outputs = field(default_factory=lambda: NO_OUTPUTS)  # of what it spends, as the node said
     block_fee_sat: int | None = None  # by a block that contains it; true even if that block is disconnected
     earlier: "PendingEntry | None" = None  # when it entered before: that row gets the same fee
+    n_unread: int = 0  # answers of a wrong form to the question for its mempool entry
 
 
 class FinishedRow(NamedTuple):
@@ -189,8 +191,9 @@ class PendingEntries:
         """Take the node's answers and return the rows that they complete.
 
         A transaction that is no longer in the mempool waits for `resolve_gone`, which looks for its fee
-        elsewhere. An entry of a wrong form leaves a row without what only the entry tells, and one on which
-        our code fails leaves a row of what its message tells. `now_us` is of the monotonic clock.
+        elsewhere. One whose entry has a wrong form is asked for again; the third time, its row lacks what
+        only the entry tells. One on which our code fails has a row of what its message tells. `now_us` is of
+        the monotonic clock.
         """
         done: list[FinishedRow] = []
         answers = list(answers)
@@ -223,7 +226,11 @@ class PendingEntries:
                 return self._finish_by_mempool_entry(entry, answer.entry)
             except NodeError as error:
                 log.warning("mempool_entry.unread", node=self._node, reason=str(error))
-                return self._finish(entry)
+                entry.n_unread += 1
+                if entry.n_unread >= MOST_UNREAD:
+                    return self._finish(entry)
+                self._backlog[entry.txid] = entry
+                return []
         if entry.block_fee_sat is not None:
             return self._finish(entry)
         entry.gone_us = now_us

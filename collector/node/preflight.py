@@ -28,14 +28,15 @@ from collector.errors import (
     SettingsError,
     WrongChain,
 )
-from collector.log import printable
+from collector.log import excerpt
 from collector.node.access import RPC_PORTS, find_access
+from collector.node.answers import LATEST_TIME_S, MOST_COUNT, read_integer
 from collector.node.rpc import RpcClient
 
 EXAMPLE_PORTS: Final = {"sequence": 28332, "rawtx": 28333, "rawblock": 28334}
 LEAST_VERSION: Final = 230000  # since 23.0 getblock returns the outputs that inputs spent
 PROBE_S: Final = 2.0
-MOST: Final = 2**31 - 1  # of a height or a count
+LONGEST_ADDRESS: Final = 255  # of a ZMQ publisher
 ZMTP_GREETING: Final = b"\xff"  # first byte of ZMTP 3.1, with which no HTTP answer begins
 LEAST_HWM: Final = 10_000  # a block publishes some thousand rawtx messages at once
 OFTEN_FULL: Final = ("sequence", "rawtx")  # blocks never come a thousand at once
@@ -143,11 +144,11 @@ def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fi
         "session": "",
         "started_at": 0,
         "chain": chain["chain"],
-        "node_version": _count(network["version"]),
+        "node_version": read_integer("getnetworkinfo: version", network["version"], most=MOST_COUNT),
         "subversion": _encodable(str(network["subversion"])),
-        "tip_height": _count(chain["blocks"]),
+        "tip_height": read_integer("getblockchaininfo: blocks", chain["blocks"], most=MOST_COUNT),
         "tip_hash": hash_bytes(chain["bestblockhash"]),
-        "n_mempool_at_start": _count(mempool["size"]),
+        "n_mempool_at_start": read_integer("getmempoolinfo: size", mempool["size"], most=MOST_COUNT),
         "clock_offset_us": client.clock_offset_us(),
         "policy": json.dumps(policy, default=str),
         "zmq": json.dumps(
@@ -158,15 +159,6 @@ def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fi
         "settings": settings.model_dump_json(),
     }
     return NodeFacts(endpoints, node_began_before_s, row)
-
-
-def _count(value: Any) -> int:
-    """Return `value` if it is a whole number of 0 to 2^31 - 1; raise TypeError or ValueError otherwise."""
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is not a whole number")
-    if not 0 <= value <= MOST:
-        raise ValueError(f"{value} is out of range")
-    return value
 
 
 def _encodable(text: str) -> str:
@@ -201,17 +193,18 @@ def _refuse_unfit(chain: Mapping[str, Any], network: Mapping[str, Any], name: st
     """
     if chain["chain"] != wanted:
         raise WrongChain(
-            f"{name} is on {printable(str(chain['chain']))!r}, the settings say "
+            f"{name} is on {excerpt(chain['chain'])!r}, the settings say "
             f"{wanted!r}; set chain, or the address of another node"
         )
-    if _count(network["version"]) < LEAST_VERSION:
+    if read_integer("getnetworkinfo: version", network["version"], most=MOST_COUNT) < LEAST_VERSION:
         raise NodeError(
             f"{name} has version {network['version']} "
-            f"({printable(network['subversion'])}), which lacks what we need; install 23.0 or newer"
+            f"({excerpt(network['subversion'])}), which lacks what we need; install 23.0 or newer"
         )
     if chain["initialblockdownload"] and wanted != "regtest":  # on regtest it lasts until the first block
         # `verificationprogress` would say 100 % of a chain that has had no block for long.
-        reached_at = datetime.fromtimestamp(chain["mediantime"], UTC)
+        time_s = read_integer("getblockchaininfo: mediantime", chain["mediantime"], most=LATEST_TIME_S)
+        reached_at = datetime.fromtimestamp(time_s, UTC)
         raise NodeUnavailable(
             f"{name} is still downloading the chain, and has it up to {reached_at:%Y-%m-%d %H:%M} UTC; "
             "start again when it has the whole chain"
@@ -233,8 +226,8 @@ def warn_of_settings(node: str, chain: Mapping[str, Any], notifiers: list[Mappin
 def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_url: str) -> dict[str, str]:
     """Return the ZMQ address of each topic: the one in our settings, else the one the node reports.
 
-    Raises MissingTopic if the node does not publish a topic. `notifiers` is the answer to
-    getzmqnotifications.
+    Raises MissingTopic if the node does not publish a topic, and NodeError for what is no address.
+    `notifiers` is the answer to getzmqnotifications.
     """
     published = {str(notifier["type"]).removeprefix("pub"): notifier for notifier in notifiers}
     missing = [topic for topic in ZMQ_TOPICS if topic not in published]
@@ -244,9 +237,14 @@ def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_u
             f"node {node.name} does not publish {', '.join(missing)} over ZMQ; add {lines} to its "
             "bitcoin.conf and restart it"
         )
-    return {
-        topic: node.zmq.get(topic) or reachable(published[topic]["address"], rpc_url) for topic in ZMQ_TOPICS
-    }
+    addresses = {topic: node.zmq.get(topic) or published[topic]["address"] for topic in ZMQ_TOPICS}
+    for topic, address in addresses.items():
+        if not isinstance(address, str) or len(address) > LONGEST_ADDRESS or not address.isprintable():
+            raise NodeError(
+                f"node {node.name} publishes {topic} at {excerpt(address)!r}, which is no ZMQ address; set "
+                f"{topic} in [node.zmq]"
+            )
+    return {topic: node.zmq.get(topic) or reachable(addresses[topic], rpc_url) for topic in ZMQ_TOPICS}
 
 
 def refuse_zmq_port(url: str) -> None:

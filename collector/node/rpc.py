@@ -27,7 +27,7 @@ import structlog
 
 from collector import backoff
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
-from collector.log import counted, printable
+from collector.log import counted, excerpt
 from collector.loopback import is_loopback
 from collector.node.connection import Connection, RequestStopped, Response, TooLarge
 
@@ -143,7 +143,7 @@ class RpcClient:
             method = getattr(self._local, "method", "a call")
             raise NodeError(
                 f"{self.url} answered {method} with something that a node does not "
-                f"({type(error).__name__}: {printable(str(error))}); is it a node's RPC port?"
+                f"({type(error).__name__}: {excerpt(str(error))}); is it a node's RPC port?"
             ) from error
 
     def stop(self) -> None:
@@ -318,7 +318,7 @@ class RpcClient:
             return {name: value for name, value in found.items() if name not in without}
 
         if response.encoding not in (None, "identity"):
-            raise NodeError(f"{self.url} answered with Content-Encoding {printable(response.encoding)}")
+            raise NodeError(f"{self.url} answered with Content-Encoding {excerpt(response.encoding)}")
         if sum(map(response.body.count, b",[{")) > MOST_VALUES:
             raise NodeError(
                 f"{self.url} answered {self._local.method} with more than {counted(MOST_VALUES, 'value')}; "
@@ -398,7 +398,7 @@ def _result(method: str, answer: Any) -> Any:
     code = error.get("code") if isinstance(error, dict) else None
     if not isinstance(error, dict) or not isinstance(code, int):
         raise NodeError(f"{method}: the error in the answer is not a JSON-RPC error")
-    message = printable(str(error.get("message", "")))
+    message = excerpt(error.get("message", ""))
     if code == WARMING_UP:
         raise NodeUnavailable(f"the node is starting: {message}")
     raise RpcError(method, code, message)

@@ -17,7 +17,7 @@ a message only when it is complete. So when this process uses too much memory, a
 the cause: the receiver closes its connections, which drops that message, and opens them again after a pause.
 
 `collector.receive.source` starts it as `python -m collector.receive.process SETUP`, with SETUP in JSON. It
-answers with one line: `connected`, or `silent` and the addresses that did not answer. Then it reads commands
+answers with one line, the addresses that cannot be used as JSON, each with the reason. Then it reads commands
 from its standard input, one line of JSON each: the path of the ring (until then it keeps messages in memory),
 or topics whose connections are to be opened anew. It writes an empty line when the ring has something new and
 the collector waits for that. It ends when its input ends, which is when the collector stops or is killed;
@@ -103,8 +103,11 @@ class Receiver:
             zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
         )
 
-    def connect(self) -> set[str]:
-        """Subscribe, wait until every endpoint has completed the ZMQ handshake; return those that did not."""
+    def connect(self) -> dict[str, str]:
+        """Subscribe, and wait until every endpoint has completed the ZMQ handshake.
+
+        Return those that did not; the text says why ZMQ refuses the address, or is empty for a silent one.
+        """
         # No limit here: the ring is the limit, and an overflow of the ring is noted.
         self._socket.set(zmq.RCVHWM, 0)
         self._socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
@@ -116,9 +119,16 @@ class Receiver:
         self._socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS[1])
         for topic in self._topics:
             self._socket.subscribe(topic)
-        waiting = set(self._endpoints.values())
+        waiting = dict.fromkeys(self._endpoints.values(), "")
         for endpoint in waiting:
-            self._connect(endpoint)
+            try:
+                self._connect(endpoint)
+            except zmq.ZMQError as error:
+                waiting[endpoint] = zmq.strerror(error.errno or 0)
+            except UnicodeEncodeError:
+                waiting[endpoint] = "UTF-8 cannot encode it"
+        if any(waiting.values()):
+            return waiting
         deadline = time.monotonic() + self._timeout_s
         while waiting:
             left_ms = int((deadline - time.monotonic()) * 1000)
@@ -126,7 +136,7 @@ class Receiver:
                 break
             event = recv_monitor_message(self._monitor)
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                waiting.discard(event["endpoint"].decode())
+                waiting.pop(event["endpoint"].decode(), None)
         return waiting
 
     def _connect(self, endpoint: str) -> None:
@@ -389,14 +399,14 @@ def trim_memory() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run the receiver with the settings (JSON) in `arguments` until standard input ends.
 
-    Returns the exit status: 1 if the node's sockets stay silent or the receiver fails, 0 otherwise.
+    Returns the exit status: 1 if an address of the node cannot be used or the receiver fails, 0 otherwise.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the collector handles it, and then ends our input
     receiver = Receiver(Setup(**json.loads(arguments[0])))
-    silent = receiver.connect()
-    os.write(_OUTPUT, f"{'silent' if silent else 'connected'} {' '.join(sorted(silent))}\n".encode())
-    if silent:
+    unusable = receiver.connect()
+    os.write(_OUTPUT, json.dumps(unusable).encode() + b"\n")
+    if unusable:
         return 1
     os.set_blocking(_OUTPUT, False)
     try:

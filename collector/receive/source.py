@@ -20,7 +20,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from collector.errors import NodeUnavailable
+from collector.errors import NodeError, NodeUnavailable
+from collector.log import excerpt
 from collector.receive.process import MAX_MEMORY_BYTES, Setup
 from collector.receive.records import Notice
 from collector.receive.ring import MAX_TAKEN, Ring
@@ -74,7 +75,8 @@ class MessageSource:
     def connect(self, timeout_s: float = 5.0) -> None:
         """Start the receiver, and wait until every endpoint has completed the ZMQ handshake.
 
-        Raises NodeUnavailable, which names the endpoints that did not answer within `timeout_s`.
+        Raises NodeUnavailable, which names the endpoints that did not answer within `timeout_s`. Raises
+        NodeError for an endpoint that is no ZMQ address.
         """
         setup = json.dumps(Setup(self._endpoints, self._queue_limit, timeout_s, self._memory_bytes)._asdict())
         # -P: do not import a folder named `collector` from the user's working directory.
@@ -82,13 +84,23 @@ class MessageSource:
         self._process = subprocess.Popen(  # noqa: S603 - our own module; the addresses are data, no shell
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        outcome, _, silent = self._first_line(timeout_s + START_S).partition(" ")
-        if outcome == "silent":
-            raise NodeUnavailable(self._describe_silent(set(silent.split()), timeout_s))
-        if outcome != "connected":
+        line = self._first_line(timeout_s + START_S)
+        if not line:
             raise NodeUnavailable(
                 f"the receiver of {self.node} did not start within {START_S:g} s: the lines before this "
                 "one say why, or this machine is too busy; wait and try again"
+            )
+        unusable: dict[str, str] = json.loads(line)
+        for endpoint, reason in unusable.items():
+            if reason:
+                raise NodeError(
+                    f"cannot subscribe to {self._topics_at({endpoint})}: {reason}; set its address in "
+                    "[node.zmq], in the form tcp://127.0.0.1:28332"
+                )
+        if unusable:
+            raise NodeUnavailable(
+                f"no ZMQ publisher answered within {timeout_s:g} s: {self._topics_at(unusable)}; is the port "
+                "open, and is it the address of the node's zmqpub settings?"
             )
         time.sleep(SUBSCRIBE_SETTLE_S)
         self.subscribed_at_us = time.time_ns() // 1000
@@ -182,14 +194,10 @@ class MessageSource:
             said += more
         return said.decode().splitlines()[0]
 
-    def _describe_silent(self, endpoints: set[str], timeout_s: float) -> str:
-        """Return the error message about endpoints that did not complete the handshake."""
-        topics = ", ".join(
-            f"{topic} at {at}" for topic, at in sorted(self._endpoints.items()) if at in endpoints
-        )
-        return (
-            f"no ZMQ publisher answered within {timeout_s:g} s: {topics}; is the port open, and is it the "
-            "address of the node's zmqpub settings?"
+    def _topics_at(self, endpoints: Collection[str]) -> str:
+        """Return the topics at these endpoints, each with its address, for an error message."""
+        return ", ".join(
+            f"{topic} at {excerpt(at)}" for topic, at in sorted(self._endpoints.items()) if at in endpoints
         )
 
     def _run(self, ring: Ring) -> None:

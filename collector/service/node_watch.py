@@ -26,6 +26,7 @@ from collector.journal.journal import Journal
 from collector.journal.segment import journal_folder
 from collector.mempool.bodies import WaitingBodies
 from collector.monitor.metrics import Metrics
+from collector.node.answers import Fields
 from collector.node.preflight import client_for, examine
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
@@ -83,10 +84,11 @@ def prepare_node(
 def _await_mempool(client: RpcClient, name: str, patience_s: float, stop: threading.Event) -> None:
     """Wait until a node has read its saved mempool, which it publishes as if the transactions were new.
 
-    Raises NodeUnavailable when that takes longer than `patience_s` seconds.
+    Raises NodeUnavailable when that takes longer than `patience_s` seconds, and NodeError for an answer of a
+    wrong form.
     """
     deadline_s = time.monotonic() + patience_s
-    while not client.call("getmempoolinfo").get("loaded", True):
+    while not Fields("getmempoolinfo", client.call("getmempoolinfo")).all.get("loaded", True):
         if time.monotonic() >= deadline_s:
             raise NodeUnavailable(
                 f"node {name} is still reading the mempool that it saved; start again when it has read it"

@@ -103,3 +103,26 @@ def test_the_hostile_values_reach_the_client(node: PlantedNode) -> None:
         else:
             assert client.call("uptime") == json.loads(json.dumps(value), parse_float=Decimal)
     client.close()
+
+
+@pytest.mark.parametrize("n_wrong", range(4))
+def test_a_passing_wrong_entry_costs_no_fee(node: PlantedNode, n_wrong: int) -> None:
+    """An entry of a wrong form is asked for again; after the third the row is made without a fee."""
+    contents = MempoolContents()
+    pending = PendingEntries("alpha", "s", contents)
+    contents.enter(TXID, None)
+    pending.add(PendingEntry(TXID, "pushed", 1, 1, None, None))
+    client = node.client()
+    wrong = [None, {**MEMPOOL_ENTRY, "fees": {"base": True}}, MEMPOOL_ENTRY | {"weight": -1}]
+    fees = []
+    for answer in [*wrong[:n_wrong], MEMPOOL_ENTRY]:
+        node.results = {"getmempoolentry": answer, "getrawtransaction": "00"}
+        requests = pending.next_requests(1)
+        fees += [
+            done.row.get("fee_sat")
+            for done in pending.take_answers(ask_mempool_entries(client, requests), 1)
+            if requests
+        ]
+    client.close()
+    assert fees == ([1000] if n_wrong < 3 else [None])
+    assert len(pending) == 0

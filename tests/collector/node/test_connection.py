@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collector.errors import NodeError, NodeUnavailable
+from collector.errors import NodeError, NodeUnavailable, RpcError
 from collector.node import rpc
 from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
@@ -217,3 +217,12 @@ def test_a_connection_is_used_again_and_a_closed_one_opened_anew(serve: Serve, c
         serve(lambda _end: [HEAD + b"Connection: close\r\nContent-Length: 13\r\n\r\n", b'{"result": 3}'])
     )
     assert [closing.call("uptime") for _ in range(2)] == [3, 3]
+
+
+@pytest.mark.parametrize("message", [b'"' + b"x" * 900_000 + b'"', b"[" + b'"x",' * 200_000 + b"{}]"])
+def test_an_endless_error_message_is_told_by_its_beginning(serve: Serve, client: Any, message: bytes) -> None:
+    """An error is a line of the log: it names what the node said, and not a megabyte of it."""
+    answered = b'{"error": {"code": -1, "message": ' + message + b"}}"
+    with pytest.raises(RpcError, match="x") as raised:
+        client(serve(whole(answered))).call("uptime")
+    assert len(str(raised.value)) < 300

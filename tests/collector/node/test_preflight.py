@@ -1,5 +1,6 @@
 """Test for what a node is refused, or warned of, before a session begins."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from structlog.testing import capture_logs
 from collector.config import NodeSettings, Settings, load_settings
 from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import NODES
-from collector.errors import SettingsError
-from collector.node.preflight import examine, reachable, refuse_same_node_twice, warn_of_settings
-from tests.collector.service.planted import TIP, PlantedNode
+from collector.errors import CollectorError, SettingsError
+from collector.node.preflight import METHODS, examine, reachable, refuse_same_node_twice, warn_of_settings
+from tests.collector.hostile import HOSTILE, changed
+from tests.collector.service.planted import NOT_FOUND, TIP, PlantedNode
 
 
 def notifiers(**limits: int) -> list[dict[str, Any]]:
@@ -63,6 +65,57 @@ def test_what_a_node_binds_to_is_reached_where_its_rpc_is(wildcard: str, host: s
     """A wildcard ZMQ address gets the RPC's host; an IPv6 host keeps its brackets."""
     assert reachable(f"tcp://{wildcard}:5", f"http://{host}:8332") == f"tcp://{host}:5"
     assert reachable("tcp://192.0.2.1:5", f"http://{host}:8332") == "tcp://192.0.2.1:5"
+
+
+SOUND: dict[str, Any] = {
+    "getblockchaininfo": {
+        "chain": "main",
+        "blocks": 5,
+        "bestblockhash": TIP,
+        "initialblockdownload": True,
+        "mediantime": 1,
+        "pruned": True,
+        "pruneheight": 3,
+    },
+    "getnetworkinfo": {"version": 270000, "subversion": "/x/", "relayfee": 0.1},
+    "uptime": 5,
+    "getzmqnotifications": [
+        {"type": f"pub{topic}", "address": "tcp://127.0.0.1:1", "hwm": 1}
+        for topic in ("rawblock", "sequence", "rawtx")
+    ],
+    "getmempoolinfo": {"size": 1, "loaded": True},
+}
+
+
+@pytest.mark.parametrize("is_downloading", [True, False])
+@pytest.mark.parametrize("method", SOUND)
+def test_a_wrong_answer_is_told_in_one_short_sentence(method: str, *, is_downloading: bool) -> None:
+    """Each field of each answer gets each hostile value: the start is refused, or has its row of `nodes`."""
+    node = PlantedNode()
+    node.errors = {name: NOT_FOUND for name in METHODS if name not in SOUND}
+    settings = Settings(chain="main", node=[NodeSettings(name="alpha")])
+    sound = copy.deepcopy(SOUND)
+    sound["getblockchaininfo"]["initialblockdownload"] = is_downloading
+    client = node.client()
+    said = {}
+    long = [(f"{name} = long", {**sound[method], name: "x" * 100_000}) for name in _names(sound[method])]
+    late = [(f"{name} = late", {**sound[method], name: 1 << 56}) for name in _names(sound[method])]
+    for where, hostile in [*changed(sound[method]), *long, *late]:
+        node.results = sound | {method: hostile}
+        try:
+            row = examine(client, settings.node[0], settings).row
+        except CollectorError as error:
+            said[where] = str(error)
+        else:
+            to_batch(NODES, [row])
+    client.close()
+    node.close()
+    assert {where: text for where, text in said.items() if not text.isprintable() or len(text) > 600} == {}
+    assert len(said) > len(HOSTILE) // 2
+
+
+def _names(answer: object) -> list[str]:
+    return list(answer) if isinstance(answer, dict) else []
 
 
 def test_what_utf8_cannot_encode_costs_no_session_its_row(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zmq
 
-from collector.errors import NodeUnavailable
+from collector.errors import NodeError, NodeUnavailable
 from collector.receive.process import MAX_FRAME_BYTES
 from collector.receive.records import Message, Notice
 from collector.receive.ring import Ring
@@ -522,3 +522,19 @@ def test_paused_messages_stay_in_the_ring_even_when_it_is_full(publisher: Publis
         assert (items[-1].reason, items[-1].topic) == ("overflow", "rawtx")
     finally:
         source.stop()
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "zz", "tcp://127.0.0.1:x", "pgm://a", "\ud800", "udp://127.0.0.1:1", "ipc://" + "a" * 200],
+)
+def test_what_is_no_address_is_told_in_one_sentence(endpoint: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """ZMQ refuses the address: the error names the topic and the setting, and nothing else is said."""
+    source = MessageSource("alpha", "s", {"sequence": endpoint}, inbox=queue.SimpleQueue())
+    try:
+        with pytest.raises(NodeError, match=r"cannot subscribe to sequence .* \[node\.zmq\]") as raised:
+            source.connect(TIMEOUT_S)
+    finally:
+        source.stop()
+    assert str(raised.value).isprintable()
+    assert capfd.readouterr() == ("", "")
