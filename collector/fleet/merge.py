@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -114,18 +115,62 @@ def merge_datasets(
     dataset that are not of this command.
     """
     _check_names(members, root)
-    merged = Dataset.open(root, members[0].dataset.chain, create=True)
+    first, *others = members
+    # Before anything is made or changed: members that have nothing in common are refused.
+    clocks = _Clocks(first, _load(root, first.name).offsets)
+    if not trust_clocks:
+        clocks.find(others)
+    merged = Dataset.open(root, first.dataset.chain, create=True)
     with merged.backfill_lock(), temporary_folder(WORK_PREFIX, root) as work:
-        known = _load(root, members[0].name)
+        known = _load(root, first.name)
         _refuse_other_files(merged, known)
+        known.offsets = clocks.days
         job = _Merge(merged, known, work)
         try:
-            results = [job.member(each, members[0], trust_clocks=trust_clocks) for each in members]
+            results = [job.member(each, clocks.of_member.get(each.name)) for each in members]
             job.chain_tables(members)
             job.remove_others()
         finally:
             job.save()
     return results
+
+
+class _Clocks:
+    """Finds the clocks of members against that of the first one; days whose files are unchanged are known."""
+
+    def __init__(self, first: Member, known: Mapping[str, dict[str, Any]]) -> None:
+        self.days: dict[str, dict[str, Any]] = {}  # "member day": {digest, offsets}
+        self.of_member: dict[str, MemberClock] = {}
+        self._first = first
+        self._known = known
+
+    def find(self, members: Sequence[Member]) -> None:
+        """Find the clock of each member. Raises DatasetError for one that has nothing in common."""
+        with temporary_folder(WORK_PREFIX) as work, query_engine(work / "spill") as connection:
+            for member in members:
+                with member.dataset.read_lock(), self._first.dataset.read_lock():
+                    self.of_member[member.name] = self._clock(member, connection)
+
+    def _clock(self, member: Member, connection: duckdb.DuckDBPyConnection) -> MemberClock:
+        first = self._first
+        found: list[ClockOffset] = []
+        for day in _days(member.dataset):
+            name = f"{member.name} {day.isoformat()}"
+            digest = _digest(
+                _fingerprints_about(member.dataset, day) + _fingerprints_about(first.dataset, day)
+            )
+            known = self._known.get(name)
+            if known is None or known["digest"] != digest:
+                offsets = offsets_of_day(connection, member.dataset, first.dataset, day)
+                known = {"digest": digest, "offsets": offsets}
+            self.days[name] = known
+            found += [ClockOffset(*offset) for offset in known["offsets"]]
+        if not found:
+            raise DatasetError(
+                f"{member.name} and {first.name} have seen nothing at about the same time, so the offset of"
+                " their clocks cannot be estimated; merge days that both watched, or give --same-clock"
+            )
+        return MemberClock(found)
 
 
 class _Merge:
@@ -143,11 +188,12 @@ class _Merge:
         self._known.save(self._merged.root)
         self._saved_s = time.monotonic()
 
-    def member(self, member: Member, first: Member, *, trust_clocks: bool) -> MemberResult:
-        """Bring one member's tables in the merged dataset up to date; return what was done."""
-        is_corrected = member.name != first.name and not trust_clocks
+    def member(self, member: Member, clock: MemberClock | None) -> MemberResult:
+        """Bring one member's tables in the merged dataset up to date; return what was done.
+
+        Without a `clock` its times stay as they are.
+        """
         with member.dataset.read_lock():
-            clock = self._clock(member, first) if is_corrected else None
             result = MemberResult(name=member.name, offsets=clock.offsets if clock else ())
             for table in MEMBER_TABLES:
                 for folder, paths in _by_folder(member.dataset, table).items():
@@ -175,33 +221,6 @@ class _Merge:
         for name in sorted(self._known.units.keys() - self._wanted):
             self._put_in_place([], self._known.units[name]["files"])
             del self._known.units[name]
-        days = {name: value for name, value in self._known.offsets.items() if name in self._wanted}
-        self._known.offsets = days
-
-    def _clock(self, member: Member, first: Member) -> MemberClock:
-        """Return a member's clock against the first member's; days with unchanged files keep their offsets.
-
-        Raises DatasetError where the two have seen nothing in common.
-        """
-        found: list[ClockOffset] = []
-        with query_engine(self._work / "spill") as connection:
-            for day in _days(member.dataset):
-                name = f"{member.name} {day.isoformat()}"
-                digest = _digest(
-                    _fingerprints_about(member.dataset, day) + _fingerprints_about(first.dataset, day)
-                )
-                known = self._known.offsets.get(name)
-                if known is None or known["digest"] != digest:
-                    offsets = offsets_of_day(connection, member.dataset, first.dataset, day)
-                    known = self._known.offsets[name] = {"digest": digest, "offsets": offsets}
-                self._wanted.add(name)
-                found += [ClockOffset(*offset) for offset in known["offsets"]]
-        if not found:
-            raise DatasetError(
-                f"{member.name} and {first.name} have seen nothing at about the same time, so the offset of"
-                " their clocks cannot be estimated; merge days that both watched, or give --same-clock"
-            )
-        return MemberClock(found)
 
     def _day(
         self, member: Member, table: Table, folder: str, paths: Sequence[Path], clock: MemberClock | None

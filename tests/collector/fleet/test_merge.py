@@ -246,7 +246,13 @@ def test_members_that_saw_nothing_in_common_are_refused(fleet: Fleet) -> None:
     members = [fleet.members[0], Member("eve", stranger.alice)]
 
     with pytest.raises(DatasetError, match=r"alice have seen nothing .* --same-clock"):
-        fleet.merged(members=members)
+        merge_datasets(fleet.root / "new", members)
+    assert not (fleet.root / "new").exists()
+    merged = fleet.merged().root
+    before = {path: path.read_bytes() for path in merged.rglob("*") if path.is_file()}
+    with pytest.raises(DatasetError, match=r"alice have seen nothing .* --same-clock"):
+        fleet.merged(members=[*fleet.members, members[1]])
+    assert {path: path.read_bytes() for path in merged.rglob("*") if path.is_file()} == before
     assert len(rows_of(fleet.merged(members=members, same_clock=True))) == 1200
 
 
