@@ -1,6 +1,7 @@
 """List all faults in the order of the report's table: importing a fault's module registers it."""
 
 from tests.functional.chaos import (
+    fault_answers,
     fault_clock,
     fault_compact,
     fault_disk,
@@ -18,6 +19,7 @@ ORDER = (
     fault_kill,
     fault_node,
     fault_network,
+    fault_answers,
     fault_disk,
     fault_compact,
     fault_clock,
