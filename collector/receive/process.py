@@ -251,11 +251,13 @@ class Receiver:
             self._open_again(endpoint)
 
     def _renew_later(self, endpoint: str, detail: str) -> None:
-        """Put a notice into the ring on why a connection ended, and choose when to open the connection again.
+        """Put notices into the ring on why a connection ended, and choose when to open the connection again.
 
-        The pauses grow with each failure, and are short again after a connection that lasted.
+        One of them is of a malformed message, without its bytes: it becomes a row of `rejects`. The pauses
+        grow with each failure, and are short again after a connection that lasted.
         """
         now_s = time.monotonic()
+        self._note(Notice("malformed", None, time.time_ns(), detail))
         self._note_connection("reconnect", endpoint, detail)
         if now_s - self._connected_at_s.get(endpoint, now_s) > RENEW_S[1]:
             self._pauses[endpoint].reset()

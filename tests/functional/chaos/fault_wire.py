@@ -175,14 +175,15 @@ def garbled_bodies(world: World) -> Verdict:
     n_coins=4000,
 )
 def giant_frames(world: World) -> Verdict:
-    """Send giant frames under traffic: the connection ends, which is named, and comes back."""
+    """Send giant frames under traffic: each is a reject, and the connection ends, is named and comes back."""
     relay = _relayed(world)
     collector = world.collector
     world.traffic.begin()
     time.sleep(world.about(1))
     before = memory_use(collector.processes).private
     most = before
-    for _ in range(max(1, round(4 * world.scale))):
+    n_sent = max(1, round(4 * world.scale))
+    for _ in range(n_sent):
         size = world.draw.randrange(9_000_000, 200_000_000)
         relay.send([world.draw.choice(TOPICS).encode(), bytes(size), world.draw.randbytes(4)])
         until_s = time.monotonic() + 3
@@ -193,6 +194,8 @@ def giant_frames(world: World) -> Verdict:
     world.traffic.end()
     world.facts["private MB, before and most"] = [round(before / 1e6), round(most / 1e6)]
     verdict = world.conclude(must_end=["reconnect"], may_end=["gap"])
+    if verdict.figures["rejects"] < n_sent:
+        verdict.faults.append(f"{n_sent} giant frames were sent, {verdict.figures['rejects']} are rejects")
     if most - before > GIANTS_MAY_TAKE_BYTES:
         verdict.faults.append(f"giant frames take {(most - before) / 1e6:.0f} MB of memory")
     return verdict
