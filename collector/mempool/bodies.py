@@ -151,7 +151,7 @@ class KeptBodies:
         self._choice = choice
         self._waiting = waiting
         self._batches = batches
-        self._given: list[tuple[Batch | None, bytes]] = []  # lost, and the batch that has the row
+        self._given: dict[bytes, Batch | None] = {}  # by lost txid, the batch that has the row
         self._is_compared = False
 
     def entry_finished(self, entry: PendingEntry, owner: Batch) -> None:
@@ -167,7 +167,7 @@ class KeptBodies:
                 "mempool_bodies", [self._row(entry.txid, raw_of(entry.body), entry.entered_us, "entered")]
             )
         elif self._choice == "lost" and entry.left is None:
-            self._given = [each for each in self._given if each[1] != entry.txid]  # it is back
+            self._given.pop(entry.txid, None)  # it is back
             self._waiting.put(entry.txid, raw_of(entry.body))
         elif self._choice == "lost" and entry.left is not None and entry.left.cause != "mined":
             self._give(entry.left, raw_of(entry.body), owner)
@@ -204,7 +204,7 @@ class KeptBodies:
             else:
                 rows = [self._row(txid, raw, at_us, "left_unseen")]
                 self._batches.add_independent("mempool_bodies", rows)
-                self._given.append((None, txid))
+                self._given[txid] = None
 
     def before_commit(self) -> None:
         """Write the bytes that wait to the disk, because the batches are about to be committed."""
@@ -212,13 +212,10 @@ class KeptBodies:
 
     def after_commit(self) -> None:
         """Forget the bytes of lost transactions whose rows have been committed."""
-        left: list[tuple[Batch | None, bytes]] = []
-        for batch, txid in self._given:
+        for txid, batch in list(self._given.items()):
             if batch is None or batch.is_committed:
                 self._waiting.drop(txid)
-            else:
-                left.append((batch, txid))
-        self._given = left
+                del self._given[txid]
 
     def _give(self, left: TxLeft, raw: bytes, batch: Batch | None) -> None:
         """Make the row of `mempool_bodies` for a transaction that left the mempool and was not mined."""
@@ -228,7 +225,7 @@ class KeptBodies:
             self._batches.add_independent("mempool_bodies", rows)
         else:
             batch.add("mempool_bodies", rows)
-        self._given.append((batch, left.txid))
+        self._given[left.txid] = batch
 
     def _row(self, txid: bytes, raw: bytes, at_us: int, reason: str) -> MempoolBodyRow:
         node, session = self._origin
