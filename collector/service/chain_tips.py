@@ -15,7 +15,7 @@ from collector.dataset.rows import ChainTipRow
 from collector.dataset.schema import CHAIN_TIP_STATES, hash_hex
 from collector.errors import NodeError
 from collector.journal.batches import Batches
-from collector.node.answers import MOST_COUNT, Fields, read_list
+from collector.node.answers import MOST_COUNT, Fields, read_list, refuse
 from collector.node.request_threads import NodeRequests
 from collector.node.rpc import RpcClient
 
@@ -50,13 +50,15 @@ def ask_tips(client: RpcClient) -> TipsAnswer:
     tips = []
     for each in read_list("getchaintips", answer)[:MOST_TIPS]:
         fields = Fields("getchaintips", each)
-        status = fields.get("status")
+        status, branch_length = fields.get("status"), fields.integer("branchlen", most=MOST_COUNT)
+        if not isinstance(status, str) or (status == ACTIVE) != (branch_length == 0):
+            refuse("getchaintips: status", status, f"that of a branch of length {branch_length}")
         tips.append(
             ChainTip(
                 fields.hash("hash"),
                 fields.integer("height", most=MOST_COUNT),
-                fields.integer("branchlen", most=MOST_COUNT),
-                status if isinstance(status, str) and status in CHAIN_TIP_STATES else UNKNOWN,
+                branch_length,
+                status if status in CHAIN_TIP_STATES else UNKNOWN,
             )
         )
     return TipsAnswer(tips, taken_us)

@@ -41,3 +41,21 @@ def test_a_kind_of_tip_that_we_do_not_know_is_kept(node: PlantedNode) -> None:
     """A later version of the node may name more kinds."""
     node.results["getchaintips"] = [TIP | {"status": "half-valid"}, TIP]
     assert [tip.status for tip in ask_tips(node.client()).tips] == ["unknown", "headers-only"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"status": None},
+        {"status": 7},
+        {"status": "active"},
+        {"branchlen": 0},
+        {"branchlen": 0, "status": "x"},
+    ],
+    ids=repr,
+)
+def test_a_tip_that_contradicts_itself_is_refused(node: PlantedNode, wrong: dict[str, Any]) -> None:
+    """Only the active tip is on the active chain: a row that says otherwise would be a breach for good."""
+    node.results["getchaintips"] = [TIP | wrong]
+    with pytest.raises(NodeError, match="getchaintips: status is"):
+        ask_tips(node.client())
