@@ -93,12 +93,13 @@ def mend_dataset(
 ) -> None:
     """Fill null fees of mempool_txs from the same transactions in blocks. Exit 1 if a partition is left out.
 
-    Safe while a collector writes and others read. A second run finds nothing to do.
+    Safe while a collector writes and others read. A second run finds nothing to do. Fees that blocks lack
+    come from `pool-collector backfill`; the last line says which those are.
     """
     from collector.dataset.open import open_existing
 
     opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
-    from collector.compaction.mend import mend
+    from collector.compaction.mend import blocks_without_fees, mend
 
     n_filled = n_failed = 0
     for result in mend(opened):
@@ -107,6 +108,12 @@ def mend_dataset(
         n_failed += bool(result.error)
     if not as_json:
         print(f"{counted(n_filled, 'fee')} filled, {counted(n_failed, 'partition')} left as they are")
+        if lacking := blocks_without_fees(opened):
+            print(
+                f"{counted(lacking.n_blocks, 'block')} without fees: `pool-collector backfill --node --chain "
+                f"{opened.chain} --dataset {opened.root} --from {lacking.first_height} --to "
+                f"{lacking.last_height}` fills them; then run this again"
+            )
     raise typer.Exit(1 if n_failed else 0)
 
 

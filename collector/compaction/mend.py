@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import duckdb
+import pyarrow.compute as pc
 
 from collector.compaction.merge import merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
 from collector.dataset.open import Dataset
+from collector.dataset.parquet_files import read_file
 from collector.dataset.query import contract_rows, query_engine
-from collector.dataset.schema import MEMPOOL_TXS, TRANSACTIONS
+from collector.dataset.schema import BLOCKS, MEMPOOL_TXS, TRANSACTIONS
 from collector.errors import DatasetError
 
 # Fees by transaction. The parameter {missing} is a query for entries without a fee.
@@ -54,6 +56,27 @@ def mend(dataset: Dataset) -> Iterator[Mended]:
             replacements.remove_retired()
             if result is not None:
                 yield result
+
+
+class BlocksWithoutFees(NamedTuple):
+    """Says how many stored blocks have no fees, and the lowest and highest of their heights."""
+
+    n_blocks: int
+    first_height: int
+    last_height: int
+
+
+def blocks_without_fees(dataset: Dataset) -> BlocksWithoutFees | None:
+    """Return which blocks have no fees, so that no entry can get a fee from them; None if all have.
+
+    Raises DatasetError for a file that cannot be read.
+    """
+    found = []
+    with dataset.read_lock():
+        for path in dataset.paths(BLOCKS):
+            rows = read_file(path, ("height", "fees_sat"))
+            found += rows.filter(pc.is_null(rows["fees_sat"]))["height"].to_pylist()
+    return BlocksWithoutFees(len(found), min(found), max(found)) if found else None
 
 
 def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.DuckDBPyConnection) -> None:

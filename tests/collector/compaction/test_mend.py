@@ -14,9 +14,9 @@ from collector.cli import app
 from collector.compaction import replacement
 from collector.compaction.mend import Mended, mend
 from collector.dataset.open import Dataset
-from collector.dataset.schema import MEMPOOL_TXS, TRANSACTIONS
+from collector.dataset.schema import BLOCKS, MEMPOOL_TXS, TRANSACTIONS
 from collector.journal.journal import Journal
-from tests.collector.compaction.made_files import DAY_US, MIDNIGHT_US, files, seen, transaction
+from tests.collector.compaction.made_files import DAY_US, MIDNIGHT_US, block, files, seen, transaction
 from tests.collector.compaction.test_compact_kill import CHANGES_AND_KILL
 
 DAY = "date=2024-10-04"
@@ -88,6 +88,16 @@ def test_check_counts_what_mend_can_fill(dataset: Dataset) -> None:
     assert (result.exit_code, "3 fees filled" in result.stdout) == (0, True)
     (found,) = (result for result in check(dataset) if result.name == "fees")
     assert found.status == OK
+
+
+def test_blocks_without_fees_are_named_with_what_fills_them(dataset: Dataset) -> None:
+    """No entry can get its fee from such a block, so the last line says which backfill comes first."""
+    dataset.write(BLOCKS, [block(7, fees_sat=None), block(9, fees_sat=None), block(8, fees_sat=0)], stem="b")
+    result = CliRunner().invoke(app, ["mend", str(dataset.root)])
+    assert result.exit_code == 0
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("2 blocks without fees: `pool-collector backfill --node --chain regtest")
+    assert "--from 7 --to 9`" in last
 
 
 def test_a_file_that_a_journal_seals_again_is_left_alone(dataset: Dataset) -> None:
