@@ -19,7 +19,7 @@ from analysis.relations import unknown_relation
 from analysis.stats import FUNCTIONS
 from analysis.stats.sql_functions import create_functions
 from collector.dataset.files import allow_many_open_files
-from collector.dataset.open import Dataset
+from collector.dataset.open import Dataset, is_utf8
 from collector.dataset.schema import CHAINS, DATASET_MARKER
 
 # DuckDB writes the file in the form of this older version, so that every client since then can read it.
@@ -57,6 +57,10 @@ def connect(
         config["max_temp_directory_size"] = f"{temp_gb}GB"
     if threads is not None:
         config["threads"] = threads
+    if not is_utf8(Path(database).absolute()):
+        raise DatabaseError(
+            f"the path {Path(database).absolute()} is not UTF-8, which DuckDB needs; choose another name"
+        )
     allow_many_open_files()
     connection = duckdb.connect(str(database), read_only=read_only, config=config)
     _open.add(connection)
@@ -147,6 +151,10 @@ def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRel
     Raises DatabaseError unless the text is one statement that only reads, UnknownRelationError for a relation
     that does not exist, and duckdb.Error where the query fails for another reason.
     """
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise DatabaseError("the query is not UTF-8; write it in that encoding") from None
     statements = connection.extract_statements(query)
     if len(statements) != 1:
         raise DatabaseError(

@@ -32,7 +32,7 @@ from analysis.raw_views import create_views
 from analysis.release.documents import About, ReleasedFile, citation, data_package, methods
 from analysis.release.mart_files import read_facts, released_marts, write_marts
 from collector.dataset.files import sync_folder
-from collector.dataset.open import Dataset
+from collector.dataset.open import Dataset, is_utf8
 from collector.dataset.schema import DATASET_MARKER, TABLES
 from collector.dataset.temporary_folders import temporary_folder
 
@@ -182,6 +182,8 @@ def _appearing(out: Path) -> Iterator[Path]:
 
     Raises ReleaseError if it cannot be written.
     """
+    if not is_utf8(out.absolute()):
+        raise ReleaseError(f"{out} is not UTF-8, which the libraries for Parquet need; choose another --out")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(".releasing-", out.parent) as temporary:

@@ -60,6 +60,10 @@ class Dataset:
                 "this command needs the folder of a dataset; only `pool-analysis`, `pool-collector check` and"
                 " `pool-collector status` read one in an object store"
             )
+        if not is_utf8(root.absolute()):
+            raise DatasetError(
+                f"the path {root.absolute()} is not UTF-8, which the libraries for Parquet need; rename it"
+            )
         if create:
             make_marker(root)
         check_marker(root)
@@ -128,9 +132,9 @@ class Dataset:
         return sorted(path for path, is_file in self._named_like_files(table) if is_file)
 
     def strange_paths(self, table: "Table") -> list[Path]:
-        """Return paths named like files of the table that are no files: pipes, devices, links to nothing.
+        """Return paths named like files of the table that are none: pipes, devices, links to nothing.
 
-        Do not open them: a pipe keeps its reader waiting for ever.
+        So are those whose names are not UTF-8. Do not open them: a pipe keeps its reader waiting for ever.
         """
         return sorted(path for path, is_file in self._named_like_files(table) if not is_file)
 
@@ -151,7 +155,7 @@ class Dataset:
                 if path.is_symlink():
                     yield path, False
             else:
-                yield path, stat.S_ISREG(mode)
+                yield path, stat.S_ISREG(mode) and is_utf8(path)
 
     def remove_unfinished_files(self) -> None:
         """Remove the temporary files that killed writers of tables left behind.
@@ -235,10 +239,21 @@ def open_to_read(root: Path, chain: str | None) -> Dataset:
 
 
 def what_it_is(path: Path) -> str:
-    """Return a text on why `path` cannot be read as a file: it is a broken link, pipe, device or folder."""
+    """Return a text on why `path` cannot be read as a file: its name, or it is a broken link or a pipe."""
+    if not is_utf8(path):
+        return "not named in UTF-8"
     return (
         "a link to a file that is not there" if path.is_symlink() else "no file but a pipe, device or folder"
     )
+
+
+def is_utf8(path: Path) -> bool:
+    """Return whether a path is UTF-8; neither DuckDB nor Arrow can open any other."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _has_files(chain_folder: Path) -> bool:

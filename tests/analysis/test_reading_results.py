@@ -304,6 +304,20 @@ def test_no_query_is_left_out_in_silence(folder: Path, query: str, count: int) -
     assert f"one query at a time, this is {count}" in result.stderr
 
 
+def test_what_is_not_utf8_is_one_sentence(folder: Path) -> None:
+    """Neither a query nor a database with such a name can be given to DuckDB."""
+    strange = os.fsdecode(b"caf\xe9")
+    shutil.copy(folder / "a.duckdb", folder / strange)
+    for arguments in (
+        (f"SELECT '{strange}'", "--database", folder / "a.duckdb"),
+        ("SELECT 1", folder / strange),
+    ):
+        result = run("sql", *arguments)
+        assert (result.returncode, "is not UTF-8" in result.stderr) == (1, True)
+        assert len(result.stderr.splitlines()) == 1
+    (folder / strange).unlink()
+
+
 def test_an_interactive_python_gets_no_bar_of_duckdb() -> None:
     """DuckDB takes `python -c` for a terminal, wherever its output goes, and would draw into it."""
     program = (

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from collector.dataset.open import Dataset
+from collector.dataset.schema import MEMPOOL_EVENTS
+from tests.collector.compaction.made_files import write_events
 from tests.collector.node.hostile_server import HostileServer, dripping, endless, silent, whole
 
 PROGRAM = [sys.executable, "-m", "collector"]
@@ -175,7 +177,23 @@ def test_a_name_that_is_not_utf8_is_one_sentence(arguments: list[str], tmp_path:
         arguments = [*arguments, "--dataset", str(tmp_path / "d")]
     else:
         Path(os.fsdecode(name)).mkdir()
+        if arguments[0] in {"status", "check", "compact"}:
+            made = Dataset.open(tmp_path / "made", "regtest", create=True)
+            write_events(made, 2, 10)
+            (tmp_path / "made").rename(os.fsdecode(name))
     outcome = ended([*PROGRAM, *arguments, os.fsdecode(name)])
     assert outcome.returncode == 1, outcome.stderr
     assert outcome.stderr.startswith("error: ")
     assert len(outcome.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("command", "status"), [("check", 1), ("compact", 1), ("mend", 0), ("status", 0)])
+def test_a_file_whose_name_is_not_utf8_ends_no_command(command: str, status: int, tmp_path: Path) -> None:
+    """`check` names such a file in a dataset, and `compact` leaves its folder as it is."""
+    dataset = Dataset.open(tmp_path / "made", "regtest", create=True)
+    write_events(dataset, 2, 10)
+    first, _ = dataset.paths(MEMPOOL_EVENTS)
+    first.rename(first.with_name(os.fsdecode(b"caf\xe9.parquet")))
+    outcome = ended([*PROGRAM, command, str(tmp_path / "made")])
+    assert (outcome.returncode, "Traceback" in outcome.stderr) == (status, False)
+    assert command != "check" or "caf" in outcome.stdout
