@@ -116,7 +116,12 @@ def merge_datasets(
     """
     _check_names(members, root)
     first, *others = members
-    # Before anything is made or changed: members that have nothing in common are refused.
+    # Before anything is made or changed, members are refused that cannot be read or have nothing in common.
+    for member in members:
+        for table in MEMBER_TABLES:
+            _by_folder(member.dataset, table)
+    for table in (BLOCKS, TRANSACTIONS):
+        _by_span(members, table)
     clocks = _Clocks(first, _load(root, first.name).offsets)
     if not trust_clocks:
         clocks.find(others)

@@ -256,6 +256,15 @@ def test_members_that_saw_nothing_in_common_are_refused(fleet: Fleet) -> None:
     assert len(rows_of(fleet.merged(members=members, same_clock=True))) == 1200
 
 
+def test_a_member_with_a_path_that_is_no_file_is_refused(fleet: Fleet) -> None:
+    """A link to nothing in a member is named, and no merged dataset is left behind."""
+    link = fleet.alice.paths(MEMPOOL_TXS)[0].with_name("gone.parquet")
+    link.symlink_to("nothing.parquet")
+    with pytest.raises(DatasetError, match=r"gone\.parquet is a link to a file that is not there"):
+        fleet.merged()
+    assert not (fleet.root / "merged").exists()
+
+
 @pytest.mark.parametrize(
     ("names", "match"),
     [
