@@ -105,6 +105,7 @@ def run(  # noqa: PLR0917 - typer passes every option by name
 ) -> None:
     """Record until SIGTERM or Ctrl-C. The exit status is 0 after a clean stop and 1 after a failure."""
     from collector.config import load_settings
+    from collector.dataset.local_part import with_local_part
     from collector.node.preflight import refuse_same_node_twice
 
     settings = load_settings(
@@ -119,6 +120,7 @@ def run(  # noqa: PLR0917 - typer passes every option by name
         log_format=log_format,
         log_level=log_level,
     )
+    settings = with_local_part(settings)
     configure_logging(settings.log_format, settings.log_level)
     refuse_same_node_twice(settings)
     if dry_run:
@@ -266,6 +268,8 @@ def _describe(settings: "Settings") -> None:
         if any(journal.glob("*.journal")):
             print(f"would first seal what an earlier run left in {journal}")
     print(f"would seal Parquet files every {settings.seal_interval_s:g} s")
+    if settings.store is not None:
+        print(f"would upload each of them to {settings.store}")
     if settings.metrics:
         from collector.monitor.http import try_address
 

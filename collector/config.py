@@ -130,6 +130,10 @@ class Settings(BaseSettings):
         default="main", description="Chain of every node."
     )
     dataset: SomePath = Field(default=Path("data/dataset"), description="Folder of the dataset.")
+    store: str | None = Field(
+        default=None,
+        description="s3://bucket/prefix that gets every sealed file; `dataset` is then its local part.",
+    )
     node: Annotated[tuple[NodeSettings, ...], BeforeValidator(_as_tables)] = Field(
         default=(NodeSettings(),), min_length=1, description="The nodes to record, each a [[node]] table."
     )

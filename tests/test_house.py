@@ -47,7 +47,7 @@ ROOMS = {
     "collector.compaction": "collector.base collector.dataset collector.journal",
     "collector.service": "collector.base collector.dataset collector.receive collector.codec collector.node "
     "collector.journal collector.blocks collector.mempool collector.monitor collector.compaction "
-    "gpuhash.core",
+    "collector.upload gpuhash.core",
     "collector.backfill": "collector.base collector.dataset collector.codec collector.node "
     "collector.journal collector.compaction gpuhash.core",
     "collector.check": "collector.base collector.dataset collector.receive collector.codec collector.journal "

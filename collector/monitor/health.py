@@ -56,7 +56,8 @@ class Health:
         for node, folder in self._journals.items():
             whys = [*self._lags(states.get(node)), *_unwritable(folder)]
             reasons += [f"node {node}: {why}" for why in whys]
-        return reasons
+        store = self._metrics.store_blocked()
+        return [*reasons, store] if store else reasons
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Return the last reported state of each node as JSON objects, by the node's name."""

@@ -60,6 +60,19 @@ class Storage(Protocol):
         """Return why the journal cannot be written now; empty when it can be written."""
 
 
+class StoreCopy(Protocol):
+    """Is what copies sealed files into an object store."""
+
+    last_at_s: float | None  # when the store was last seen to have every sealed file; Unix time
+
+    @property
+    def blocked(self) -> str:
+        """Return why the store does not take files now; empty when it takes them."""
+
+    def waiting(self) -> tuple[int, int]:
+        """Return how many sealed files, and bytes in them, the store does not have yet."""
+
+
 AWAY: Final = NodeState(in_step=False, away=True, n_mempool=0, n_queued=0, n_waiting=0)
 
 
@@ -77,6 +90,7 @@ class Metrics:
         self._states: dict[str, NodeState] = {}
         self._lag_s: dict[str, float] = {}
         self._storages: dict[str, Storage] = {}
+        self._store: StoreCopy | None = None
         self._messages = self._counter("messages", "ZMQ messages received.", "node", "topic")
         self._losses = self._counter("losses", "Gaps in a stream.", "node", "topic", "reason")
         self._resyncs = self._counter(
@@ -195,6 +209,18 @@ class Metrics:
         reasons = {node: storage.blocked for node, storage in list(self._storages.items())}
         return {node: reason for node, reason in reasons.items() if reason}
 
+    def report_store(self, store: StoreCopy) -> None:
+        """Report at each scrape what the object store still lacks, and whether it takes files."""
+        self._store = store
+        self.registry.register(_Store(store))
+
+    def store_blocked(self) -> str:
+        """Return why the object store takes no files now, and what waits; empty if it does."""
+        if self._store is None or not self._store.blocked:
+            return ""
+        n_files, n_bytes = self._store.waiting()
+        return f"{n_files} sealed files ({n_bytes / 1e6:.1f} MB) wait for the store: {self._store.blocked}"
+
     def report_disk(self, dataset: Path, journals: Mapping[str, Path]) -> None:
         """Report at each scrape the free space of the dataset's disk and the size of each node's journal.
 
@@ -245,6 +271,27 @@ class _Disk(Collector):
         for node, folder in self._journals.items():
             journal.add_metric([node], _size_bytes(folder))
         yield journal
+
+
+class _Store(Collector):
+    """Reports how the copy in an object store stands, at each scrape."""
+
+    def __init__(self, store: StoreCopy) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        n_files, n_bytes = self._store.waiting()
+        values = {
+            "store_blocked": ("1 while the object store takes no files.", float(bool(self._store.blocked))),
+            "store_waiting_files": ("Sealed files that the object store does not have yet.", n_files),
+            "store_waiting_bytes": ("Size of these files.", n_bytes),
+            "store_complete_timestamp_seconds": (
+                "When the object store last had every sealed file.",
+                self._store.last_at_s or 0.0,
+            ),
+        }
+        for name, (text, value) in values.items():
+            yield GaugeMetricFamily(PREFIX + name, text, value)
 
 
 def _size_bytes(folder: Path) -> int:

@@ -26,6 +26,7 @@ from collector.service.memory import (
     load_compiled_loops,
 )
 from collector.service.node_watch import NodeWatch, PreparedNode, prepare_node
+from collector.upload.follow import Uploader
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +58,10 @@ def run(settings: Settings, stop: threading.Event) -> int:
         dataset = Dataset.open(settings.dataset, settings.chain, create=True)
         dataset.remove_unfinished_files()
         metrics.report_disk(dataset.root, journals)
+        if settings.store is not None:
+            uploader = Uploader(dataset, settings.store)
+            at_end.callback(uploader.close)  # after the last seals
+            metrics.report_store(uploader)
         notifier = Notifier(health)
         at_end.callback(notifier.close)
         _warn_of_orphans(settings, dataset)

@@ -8,7 +8,7 @@ import typer
 
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
 from collector.log import counted, printable
-from collector.status.model import NodeStatus, Status, TableStatus
+from collector.status.model import NodeStatus, Status, StoreStatus, TableStatus
 
 MOST_GAPS: Final = 20  # printed for one node
 TO_THE_MINUTE: Final = len("2024-10-04 00:00")
@@ -54,8 +54,23 @@ def _print(status: Status) -> None:
         print()
         for line in _lines(node):
             print(line)
+    if status.store is not None:
+        print(f"\n{_store_line(status.store)}")
     for path in status.unreadable:
         print(f"\n{path} cannot be read; run `pool-collector check`, which says what to do")
+
+
+def _store_line(store: StoreStatus) -> str:
+    text = f"store {printable(store.address)}: "
+    if store.n_waiting:
+        text += (
+            f"{counted(store.n_waiting, 'sealed file')} ({store.waiting_bytes / 1e6:.1f} MB) not there yet"
+        )
+    else:
+        text += "has every sealed file"
+    if store.is_blocked:
+        text += "; it takes no files now, /readyz says why"
+    return text if store.complete_at is None else f"{text}; complete at {store.complete_at}"
 
 
 def _cells(table: TableStatus) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from collector.dataset.schema import TABLES, Table
 from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import DatasetError
 from collector.journal.segment import journal_folder
-from collector.status.model import Gap, NodeStatus, Status, TableStatus
-from collector.status.running import ask_metrics
+from collector.status.model import Gap, NodeStatus, Status, StoreStatus, TableStatus
+from collector.status.running import PROCESS, ask_metrics
 
 DAY_US: Final = 86_400_000_000
 SHOWN: Final = "%Y-%m-%d %H:%M:%S"
@@ -45,13 +45,14 @@ def gather(dataset: Dataset) -> Status:
             for name, paths in files.by_table.items()
         ]
         view = open_dataset_view(dataset, files, sound, connection)
-        nodes = _nodes(view, time.time_ns() // 1000)
+        nodes, store = _nodes(view, time.time_ns() // 1000)
     return Status(
         dataset=str(dataset.root),
         chain=dataset.chain,
         is_running=bool(files.journals.running),
         tables=tables,
         nodes=nodes,
+        store=store,
         unreadable=unreadable,
     )
 
@@ -90,7 +91,8 @@ def _table(
     return status
 
 
-def _nodes(view: DatasetView, now_us: int) -> list[NodeStatus]:
+def _nodes(view: DatasetView, now_us: int) -> tuple[list[NodeStatus], StoreStatus | None]:
+    """Return the status of each node, and of the store into which they are sealed."""
     rows = view.rows("""
         SELECT node, max_by(session, started_at), count(DISTINCT session), epoch_us(max(started_at)),
             max_by(subversion, started_at), max_by(settings, started_at), max(tip_height)
@@ -101,7 +103,7 @@ def _nodes(view: DatasetView, now_us: int) -> list[NodeStatus]:
         view.rows("SELECT node, max(height) FROM all_block_arrivals WHERE event = 'connected' GROUP BY node")
     )
     metrics: dict[str, dict[str, dict[str, float]]] = {}
-    nodes = []
+    nodes, store = [], None
     for name, session, n_sessions, started_us, software, settings, tip_height in rows:
         status = NodeStatus(name, session, n_sessions, _moment(started_us), software, is_running=False)
         status.is_running = is_lock_held(_journal(view.dataset, name) / FOLDER_LOCK)
@@ -115,8 +117,24 @@ def _nodes(view: DatasetView, now_us: int) -> list[NodeStatus]:
             if address not in metrics:
                 metrics[address] = ask_metrics(address)
             status.metrics = metrics[address].get(name)
+            store = store or _store(settings, metrics[address].get(PROCESS, {}))
         nodes.append(status)
-    return nodes
+    return nodes, store
+
+
+def _store(settings: str, metrics: dict[str, float]) -> StoreStatus | None:
+    """Return how the store stands that a running collector's settings (JSON) name; None if they name none."""
+    address = json.loads(settings).get("store")
+    if address is None or "store_blocked" not in metrics:
+        return None
+    complete_s = metrics["store_complete_timestamp_seconds"]
+    return StoreStatus(
+        address=str(address),
+        is_blocked=bool(metrics["store_blocked"]),
+        n_waiting=int(metrics["store_waiting_files"]),
+        waiting_bytes=int(metrics["store_waiting_bytes"]),
+        complete_at=_moment(int(complete_s * 1e6)) if complete_s else None,
+    )
 
 
 def _journal(dataset: Dataset, node: str) -> Path:

@@ -56,6 +56,17 @@ class NodeStatus:
 
 
 @dataclass
+class StoreStatus:
+    """Says how the copy in an object store stands into which the running collector seals."""
+
+    address: str
+    is_blocked: bool  # the store takes no files now
+    n_waiting: int  # sealed files that the store does not have yet
+    waiting_bytes: int
+    complete_at: str | None  # when it last had every sealed file
+
+
+@dataclass
 class Status:
     """Holds the status of a dataset at one moment: its tables, its nodes, and files that cannot be read."""
 
@@ -64,4 +75,5 @@ class Status:
     is_running: bool
     tables: list[TableStatus]
     nodes: list[NodeStatus]
+    store: StoreStatus | None  # of the collector that runs; None without one, or if it does not answer
     unreadable: list[str]  # files that could not be read

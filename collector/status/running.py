@@ -14,7 +14,12 @@ SHOWN: Final = (
     "waiting_messages",
     "oldest_waiting_seconds",
     "last_message_timestamp_seconds",
+    "store_blocked",
+    "store_waiting_files",
+    "store_waiting_bytes",
+    "store_complete_timestamp_seconds",
 )
+PROCESS: Final = ""  # the metrics that belong to no node
 
 
 def ask_metrics(address: str) -> dict[str, dict[str, float]]:
@@ -44,7 +49,7 @@ def ask_metrics(address: str) -> dict[str, dict[str, float]]:
         if name not in SHOWN:
             continue
         for sample in family.samples:
-            node = found.setdefault(sample.labels.get("node", ""), {})
+            node = found.setdefault(sample.labels.get("node", PROCESS), {})
             node[name] = max(sample.value, node.get(name, sample.value))  # of several topics, the newest
     return found
 

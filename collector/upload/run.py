@@ -82,6 +82,7 @@ class Upload:
     store: ObjectStore
     tell: Callable[[Uploaded], None] = lambda _: None  # hears what was done each time readers see more
     done: Uploaded = field(default_factory=Uploaded)
+    named: Mapping[str, ListedFile] = field(default_factory=dict)  # by the list in the store, as last written
     _list: FileList = field(init=False)
     _etag: str | None = None  # of the list in the store
     _is_written: bool = False  # whether the list in the store is `_list`
@@ -132,7 +133,7 @@ class Upload:
                 self.store.put_file(DATASET_MARKER, source, digests.size_bytes, digests.md5)
         else:
             check_marker_content(marker[0], str(self.store.address), "prefix")
-        identity, writer = dataset_id(self.dataset.root), secrets.token_hex(8)
+        writer = secrets.token_hex(8)
         found = self.store.get(list_path(self.dataset.chain))
         if found is None:
             if any(self._is_file(each) for each in self.store.objects(self.dataset.folder.name)):
@@ -140,10 +141,11 @@ class Upload:
                     f"{self.store.address} has files of the chain {self.dataset.chain} that no upload made;"
                     " choose an empty prefix"
                 )
-            self._list = FileList(dataset=identity, writer=writer)
+            self._list = FileList(dataset=dataset_id(self.dataset.root), writer=writer)
         else:
             self._list, self._etag = FileList.read(found[0], self.store.address), found[1]
-            if self._list.dataset != identity:
+            has_id = (self.dataset.root / ID_FILE).exists()
+            if not has_id or self._list.dataset != dataset_id(self.dataset.root):
                 raise StoreError(
                     f"{self.store.address} is the copy of another dataset than {self.dataset.root}; choose"
                     f" another prefix (a dataset that has moved keeps its file {ID_FILE})"
@@ -263,6 +265,7 @@ class Upload:
             # It was our own put, whose answer was lost.
             self._etag = self.store.replace(path, content, found[1])
         self._is_written = True
+        self.named = dict(self._list.files)
         for name in self._list.files.keys() & self._unnamed.keys():
             del self._unnamed[name]
         self.tell(self.done)

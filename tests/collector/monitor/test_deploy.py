@@ -33,10 +33,22 @@ def unit(repo_root: Path) -> dict[str, list[str]]:
     return settings
 
 
+class NoStore:
+    """Stands for a copy in an object store to which nothing was ever uploaded."""
+
+    last_at_s = None
+    blocked = ""
+
+    def waiting(self) -> tuple[int, int]:
+        """Return that nothing waits."""
+        return 0, 0
+
+
 def sample_names() -> set[str]:
     """Return every name under which Prometheus stores one of our metrics."""
     metrics = Metrics(["node"])
     metrics.report_disk(Path(), {"node": Path()})
+    metrics.report_store(NoStore())
     names = set()
     for family in metrics.registry.collect():
         endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])

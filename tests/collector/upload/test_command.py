@@ -17,7 +17,7 @@ from collector.dataset.file_list import FileList
 from collector.dataset.open import Dataset
 from collector.errors import CollectorError
 from tests.collector.compaction.made_files import write_events
-from tests.collector.upload.conftest import KEY, SECRET, Handler, Place, busy
+from tests.collector.upload.gate import KEY, SECRET, Handler, Place, busy
 from tests.collector.upload.test_upload import LIST, copied, local
 
 PATIENCE_S = 60.0

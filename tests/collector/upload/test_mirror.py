@@ -23,7 +23,7 @@ from collector.upload.run import Upload
 from tests.analysis.test_incremental import MARTS, RULES, WORLD, rows
 from tests.analysis.world import write_world
 from tests.collector.compaction.made_files import write_events
-from tests.collector.upload.conftest import Fault, Handler, Place, answer_lost, busy
+from tests.collector.upload.gate import Fault, Handler, Place, answer_lost, busy
 from tests.collector.upload.test_upload import TODAY
 
 READ = """

@@ -20,7 +20,7 @@ from collector.dataset.schema import MEMPOOL_EVENTS, TABLES
 from collector.errors import DatasetError, StoreChanged, StoreUnavailable
 from collector.upload.run import Upload, Uploaded, upload_lock
 from tests.collector.compaction.made_files import write_events
-from tests.collector.upload.conftest import Fault, Handler, Place, answer_lost, busy, cut, flipped
+from tests.collector.upload.gate import Fault, Handler, Place, answer_lost, busy, cut, flipped
 
 LIST = "copy/chain=regtest/files.json"
 TODAY = dt.date(2024, 10, 6)  # the two days of the dataset are over

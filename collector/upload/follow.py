@@ -1,0 +1,165 @@
+"""Copy what a running collector seals into an object store, in a thread of its own.
+
+A store that does not answer is treated like a full disk: collecting goes on, sealed files stay on this disk
+until the store takes them, and metrics, readiness and log say so. A kill at any moment costs nothing: the
+next start compares the store with the dataset on disk.
+"""
+
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from collector.backoff import Backoff
+from collector.dataset.file_list import ListedFile
+from collector.dataset.object_store import ObjectStore
+from collector.dataset.open import Dataset
+from collector.dataset.schema import TABLES
+from collector.dataset.store_address import StoreAddress
+from collector.errors import CollectorError, StoreChanged, StoreUnavailable
+from collector.upload.run import ID_FILE, Upload, Uploaded, upload_lock
+
+LOOK_S: Final = 2.0  # how often new files are looked for
+PATIENCE_S: Final = 60.0  # for one request, before the files are listed again
+ANSWER_S: Final = 30.0  # a store that is silent for so long within a request has stalled
+LONGEST_PAUSE_S: Final = 60.0  # between two rounds that failed
+CLOSE_S: Final = 20.0  # how long a stop of the collector waits for the store
+
+log = structlog.get_logger(__name__)
+
+
+class Waiting(NamedTuple):
+    """Counts the sealed files, and their bytes, that the store does not have yet."""
+
+    n_files: int
+    n_bytes: int
+
+
+class Uploader:
+    """Copies every file that is sealed in a dataset into a store until it is closed.
+
+    The constructor asks the store once. A store that refuses us is an error while nothing of the dataset has
+    been uploaded; later, and where the store does not answer, collecting goes on without it.
+    """
+
+    def __init__(self, dataset: Dataset, address: str, *, endpoint: str | None = None) -> None:
+        self._dataset = dataset
+        self._blocked = ""
+        self._closing = threading.Event()
+        self._store = ObjectStore(
+            StoreAddress.parse(address),
+            endpoint,
+            patience_s=0.0,
+            answer_s=ANSWER_S,
+            on_retry=self._block,
+        )
+        self._upload: Upload | None = None
+        self.done = Uploaded()  # since the start
+        self.last_at_s: float | None = None  # when the store was last seen to have every sealed file
+        with ExitStack() as at_end:
+            at_end.enter_context(upload_lock(dataset))
+            try:
+                self._upload = Upload.begin(dataset, self._store)
+            except CollectorError as error:
+                has_copy = (dataset.root / ID_FILE).exists()
+                if not has_copy and not isinstance(error, StoreUnavailable):
+                    raise
+                self._block(str(error))
+            self._at_end = at_end.pop_all()
+        self._store.patience_s = PATIENCE_S
+        self._thread = threading.Thread(target=self._run, name="uploader", daemon=True)
+        self._thread.start()
+
+    @property
+    def blocked(self) -> str:
+        """Return why the store does not take files now; empty when it takes them."""
+        return self._blocked
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether files are still copied when the store takes them."""
+        return self._thread.is_alive()
+
+    def waiting(self) -> Waiting:
+        """Return how much is sealed on this disk and not yet in the store."""
+        named = self._upload.named if self._upload is not None else {}
+        n_files = n_bytes = 0
+        for table in TABLES.values():
+            for path in self._dataset.paths(table):
+                known = named.get(path.relative_to(self._dataset.folder).as_posix())
+                size_bytes = _unlike(path, known)
+                if size_bytes is not None:
+                    n_files, n_bytes = n_files + 1, n_bytes + size_bytes
+        return Waiting(n_files, n_bytes)
+
+    def close(self) -> None:
+        """Copy what the last seals made, unless the store is away; then end the thread."""
+        self._closing.set()
+        if self._blocked:
+            self._store.stop.set()
+        self._thread.join(CLOSE_S)
+        self._store.stop.set()
+        self._thread.join(CLOSE_S)
+        waiting = self.waiting()
+        if waiting.n_files:
+            log.warning("upload.left", n_files=waiting.n_files, reason=self._blocked, advice="start again")
+        self._at_end.close()
+
+    def _run(self) -> None:
+        pauses = Backoff(LOOK_S, LONGEST_PAUSE_S)
+        while True:
+            is_last = self._closing.is_set()
+            try:
+                self._bring_up_to_date()
+            except StoreChanged as error:  # an upload elsewhere took over: two would undo each other's work
+                self._block(f"{error}; collecting goes on, nothing is uploaded until the next start")
+                return
+            except CollectorError as error:
+                self._block(str(error))
+                if not isinstance(error, StoreUnavailable):
+                    self._upload = None  # what stands in the store is looked at anew
+                pause_s = pauses.next_s()
+            except Exception as error:  # a fault of ours must not end the uploads for ever
+                log.exception("upload.failed", error=f"{type(error).__name__}: {error}")
+                self._block(f"{type(error).__name__}: {error}")
+                self._upload, pause_s = None, pauses.next_s()
+            else:
+                self._unblock()
+                pauses.reset()
+                pause_s = LOOK_S
+            if is_last or self._store.stop.is_set():
+                return
+            self._closing.wait(pause_s)
+
+    def _bring_up_to_date(self) -> None:
+        if self._upload is None:
+            self._upload = Upload.begin(self._dataset, self._store)
+        done = self._upload.bring_up_to_date()
+        self.last_at_s = time.time()
+        self.done.n_put += done.n_put
+        self.done.bytes_put += done.bytes_put
+        if done.has_changed:
+            log.info("upload.done", n_put=done.n_put, bytes_put=done.bytes_put, n_files=done.n_files)
+
+    def _block(self, reason: str) -> None:
+        if not self._blocked:
+            log.warning("store.away", reason=reason)
+        self._blocked = reason
+
+    def _unblock(self) -> None:
+        if self._blocked:
+            log.info("store.goes_on")
+        self._blocked = ""
+
+
+def _unlike(path: Path, known: ListedFile | None) -> int | None:
+    """Return the size in bytes of a file that the store does not have as it is on disk; None if it does."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    is_there = known and (known.size_bytes, known.changed_at_ns) == (status.st_size, status.st_mtime_ns)
+    return None if is_there else status.st_size
