@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from collector.dataset.schema import hash_bytes
 from collector.node.rpc import RpcClient
@@ -17,6 +17,7 @@ from tests.functional.chaos.collecting import Collecting
 from tests.functional.chaos.judge import Evidence, Verdict, judge
 from tests.functional.chaos.traffic import Traffic
 
+T = TypeVar("T")
 SETTLE_S = 0.8  # what the node has published has reached every subscriber
 START_S = 120.0
 
@@ -51,6 +52,10 @@ class World:
     def at_end(self, undo: Callable[[], object]) -> None:
         """Register a function to call when the world is closed."""
         self._at_end.callback(undo)
+
+    def opened(self, context: contextlib.AbstractContextManager[T]) -> T:
+        """Enter a context that ends when the world is closed; return what it yields."""
+        return self._at_end.enter_context(context)
 
     def frames(self) -> Iterator[recorder.Frame]:
         """Yield the messages of `sequence` that the recorder has written so far."""
