@@ -44,12 +44,12 @@ ROOMS = {
     "collector.mempool": "collector.base collector.dataset collector.codec collector.node collector.journal "
     "collector.blocks",
     "collector.monitor": "collector.base collector.dataset collector.receive",
-    "collector.compaction": "collector.base collector.dataset collector.journal",
+    "collector.compaction": "collector.base collector.dataset collector.journal collector.upload",
     "collector.service": "collector.base collector.dataset collector.receive collector.codec collector.node "
     "collector.journal collector.blocks collector.mempool collector.monitor collector.compaction "
     "collector.upload gpuhash.core",
     "collector.backfill": "collector.base collector.dataset collector.codec collector.node "
-    "collector.journal collector.compaction gpuhash.core",
+    "collector.journal collector.compaction collector.upload gpuhash.core",
     "collector.check": "collector.base collector.dataset collector.receive collector.codec collector.journal "
     "gpuhash.core",
     "collector.status": "collector.base collector.dataset collector.journal collector.check",

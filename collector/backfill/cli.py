@@ -72,6 +72,7 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     from collector.backfill.blockfiles import BlockFolder
     from collector.backfill.run import default_report_path
     from collector.config import load_settings
+    from collector.dataset.local_part import with_local_part
 
     if blocks_dir is None and not node:
         raise typer.BadParameter("say where the blocks are: --blocks-dir FOLDER, or --node")
@@ -87,9 +88,14 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         rpc_url=rpc_url,
         cookie_file=cookie_file,
     )
+    settings = with_local_part(settings)
     configure_logging(settings.log_format, settings.log_level)
     result = _run(settings, folder, selection, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
-    target = report or default_report_path(settings.dataset, settings.chain)
+    _tell(result, report or default_report_path(settings.dataset, settings.chain))
+
+
+def _tell(result: "Report", target: Path) -> None:
+    """Print what was done, and write it as JSON into a file."""
     for line in [*result.lines(), f"report: {target}"]:
         print(line)
     result.write(target)
@@ -125,13 +131,14 @@ def _run(
     from collector.backfill.progress import ProgressView
     from collector.backfill.run import from_files, from_node
     from collector.dataset.open import Dataset
+    from collector.upload.follow import sealing_into
 
     access = _access(settings) if is_node_asked else None
     if access is not None:  # a node that refuses leaves no dataset behind
         check_chain(connect(access), settings.chain)
     into = Dataset.open(settings.dataset, settings.chain, create=True)
     _end_in_order_on_sigterm()
-    with ProgressView(Console(stderr=True), workers) as progress:
+    with sealing_into(into, settings.store), ProgressView(Console(stderr=True), workers) as progress:
         if folder is not None:
             return from_files(folder, into, selection, workers=workers, progress=progress, access=access)
         assert access is not None  # noqa: S101 - the command demands one of the two

@@ -12,6 +12,7 @@ from collector.log import counted
 if TYPE_CHECKING:
     from collector.compaction.mend import Mended
     from collector.compaction.run import PartitionResult
+    from collector.dataset.open import Dataset
 
 
 def compact_dataset(
@@ -30,26 +31,37 @@ def compact_dataset(
 
     Safe while a collector writes and others read. Of rows that are equal in every column, one stays.
     """
+    from collector.dataset.local_part import found_local_part
     from collector.dataset.open import open_existing
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    place = found_local_part(chosen_dataset(dataset, dataset_option))
+    opened = open_existing(place.folder, chain)  # before large libraries load
+    from collector.upload.follow import sealing_into
+
+    with sealing_into(opened, place.store):
+        n_failed = _compact(opened, keep_bodies_days, as_json=as_json)
+    raise typer.Exit(1 if n_failed else 0)
+
+
+def _compact(dataset: "Dataset", keep_bodies_days: int | None, *, as_json: bool) -> int:
+    """Compact a dataset, print what was done, and return how many partitions could not be merged."""
     from collector.compaction.aged_bodies import remove_bodies
     from collector.compaction.run import compact
 
     today = dt.datetime.now(dt.UTC).date()
     if keep_bodies_days is not None:
-        for partition in remove_bodies(opened, today - dt.timedelta(days=keep_bodies_days)):
+        for partition in remove_bodies(dataset, today - dt.timedelta(days=keep_bodies_days)):
             print(
                 json.dumps({"partition": partition, "removed": True}) if as_json else f"{partition}: removed"
             )
     n_merged = n_failed = 0
-    for result in compact(opened, today=today):
+    for result in compact(dataset, today=today):
         print(_as_json(result) if as_json else _as_text(result), flush=True)
         n_failed += bool(result.error)
         n_merged += result.merged is not None
     if not as_json:
         print(f"{counted(n_merged, 'partition')} merged, {n_failed} left as they are")
-    raise typer.Exit(1 if n_failed else 0)
+    return n_failed
 
 
 def _as_text(result: "PartitionResult") -> str:

@@ -5,10 +5,12 @@ stay in it, and every file that is sealed there is uploaded.
 """
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from collector.config import Settings
+from collector.dataset.marker import DATASET_MARKER
 from collector.dataset.store_address import StoreAddress
+from collector.errors import DatasetError
 
 LOCAL_PARTS: Final = Path("data/stores")
 
@@ -29,3 +31,27 @@ def with_local_part(settings: Settings) -> Settings:
     if address is None:
         return settings
     return settings.model_copy(update={"dataset": local_part(address), "store": str(address)})
+
+
+class Place(NamedTuple):
+    """Says where a dataset is on this disk, and which store gets its files, if any."""
+
+    folder: Path
+    store: str | None
+
+
+def found_local_part(path: Path) -> Place:
+    """Return the place of an existing dataset that the user named as a folder or as an address in a store.
+
+    Raises DatasetError if the local part of a dataset in a store is not on this disk.
+    """
+    address = StoreAddress.in_path(path)
+    if address is None:
+        return Place(path, None)
+    folder = local_part(address)
+    if not (folder / DATASET_MARKER).exists():
+        raise DatasetError(
+            f"the files of {address} are changed where they are written, and {folder} is not here; call this"
+            " in the folder in which `pool-collector run` was called, or name the dataset's folder"
+        )
+    return Place(folder, str(address))

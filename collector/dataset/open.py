@@ -57,8 +57,8 @@ class Dataset:
             raise DatasetError(f"no chain {chain!r}; the node's names are {', '.join(CHAINS)}")
         if names_store(root):
             raise DatasetError(
-                "this command needs the folder of a dataset; `pool-analysis`, `pool-collector check` and"
-                " `status` read one in an object store, `pool-collector run` writes one"
+                "this command needs the folder of a dataset; in an object store `pool-analysis` and"
+                " `pool-collector check` and `status` read one, `run`, `backfill` and `compact` write one"
             )
         if not is_utf8(root.absolute()):
             raise DatasetError(

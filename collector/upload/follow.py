@@ -5,9 +5,11 @@ until the store takes them, and metrics, readiness and log say so. A kill at any
 next start compares the store with the dataset on disk.
 """
 
+import math
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,17 +17,21 @@ import structlog
 
 from collector.backoff import Backoff
 from collector.dataset.file_list import ListedFile
+from collector.dataset.files import is_lock_held
 from collector.dataset.object_store import ObjectStore
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
 from collector.dataset.store_address import StoreAddress
 from collector.errors import CollectorError, StoreChanged, StoreUnavailable
-from collector.upload.run import ID_FILE, Upload, Uploaded, upload_lock
+from collector.log import counted
+from collector.upload.run import ID_FILE, UPLOAD_LOCK, Upload, Uploaded, upload_lock
 
 LOOK_S: Final = 2.0  # how often new files are looked for
 PATIENCE_S: Final = 60.0  # for one request, before the files are listed again
 ANSWER_S: Final = 30.0  # a store that is silent for so long within a request has stalled
 LONGEST_PAUSE_S: Final = 60.0  # between two rounds that failed
+FINISH_S: Final = 300.0  # how long a command waits for a store that takes nothing
+FINISH_LOOK_S: Final = 0.2
 CLOSE_S: Final = 20.0  # how long a stop of the collector waits for the store
 
 log = structlog.get_logger(__name__)
@@ -95,6 +101,27 @@ class Uploader:
                     n_files, n_bytes = n_files + 1, n_bytes + size_bytes
         return Waiting(n_files, n_bytes)
 
+    def finish(self) -> None:
+        """Wait until the store has every sealed file, then end the thread.
+
+        Raises StoreUnavailable if the store takes none for FINISH_S seconds, or refuses us.
+        """
+        given_up_s = math.inf
+        while self.waiting().n_files and self.is_running and time.monotonic() < given_up_s:
+            if not self._blocked:
+                given_up_s = math.inf
+            elif given_up_s == math.inf:
+                given_up_s = time.monotonic() + FINISH_S
+            self._closing.wait(FINISH_LOOK_S)
+        n_files = self.waiting().n_files
+        reason = self._blocked
+        self.close()
+        if n_files:
+            raise StoreUnavailable(
+                f"everything is in {self._dataset.root}, and {counted(n_files, 'file')} of it not in"
+                f" {self._store.address} yet: {reason}; the same command goes on"
+            )
+
     def close(self) -> None:
         """Copy what the last seals made, unless the store is away; then end the thread."""
         self._closing.set()
@@ -153,6 +180,25 @@ class Uploader:
         if self._blocked:
             log.info("store.goes_on")
         self._blocked = ""
+
+
+@contextmanager
+def sealing_into(dataset: Dataset, address: str | None) -> Iterator[None]:
+    """Copy what the `with` block seals into the store at `address`, and wait at its end until it is there.
+
+    Nothing is done without an address, or while a collector copies the dataset, which takes these files too.
+    Raises StoreUnavailable as Uploader.finish does, and StoreError where the store cannot be used.
+    """
+    if address is None or is_lock_held(dataset.folder / UPLOAD_LOCK):
+        yield
+        return
+    uploader = Uploader(dataset, address)
+    try:
+        yield
+    except BaseException:
+        uploader.close()
+        raise
+    uploader.finish()
 
 
 def _unlike(path: Path, known: ListedFile | None) -> int | None:

@@ -252,7 +252,7 @@ def test_commands_that_read_take_an_address_and_others_refuse_it(dataset: Datase
     check = CliRunner().invoke(app, ["check", "--dataset", str(place.address)])
     upload(dataset, place)
     status = CliRunner().invoke(app, ["status", str(place.address), "--json"])
-    refused = CliRunner().invoke(app, ["compact", str(place.address)])
+    refused = CliRunner().invoke(app, ["mend", str(place.address)])
 
     assert '"name": "mempool_events"' in status.stdout
     assert f"{place.address} is not a dataset" in str(check.exception)
