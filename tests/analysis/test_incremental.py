@@ -231,11 +231,15 @@ def test_a_full_disk_ends_a_build_with_one_sentence(dataset: Path) -> None:
 
 
 def test_two_builds_of_one_database_are_refused(dataset: Path) -> None:
-    """The second build says that another one runs, and changes nothing."""
+    """The second build, in a process of its own too, says that another one runs, and changes nothing."""
     database = dataset.parent / "a.duckdb"
 
-    with open_parts(database), pytest.raises(DatabaseError, match="another build is making"):
-        built(dataset)
+    with open_parts(database):
+        elsewhere = in_a_process(dataset, "no mart")
+        with pytest.raises(DatabaseError, match="another build is making"):
+            built(dataset)
+    assert elsewhere.returncode == 1
+    assert "another build is making" in elsewhere.stderr
     assert not database.exists()
     assert built(dataset).n_rows["block_pool"] == 3
 
