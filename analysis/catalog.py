@@ -11,6 +11,7 @@ is TOML:
     [ranges]    by = "days" or "heights": the mart is made in ranges, by which its query sorts (ranges.py)
     [ranges.reads]  relation = "condition": the rows of it that one range reads, all where it is not named
     [ranges.clips]  relation = {column = "expression"}: its value for one range, where it tells less than all
+    kept        {column, width}: made as a whole, and kept in a part per so many values of the column
     severity    "fail" or "warn" (checks)
     [needs]     relation or "relation.column" = "what is missing" if it has no rows or values (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
@@ -31,6 +32,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from analysis.errors import CatalogError
+from analysis.extents import bounded_columns
 from analysis.query_facts import query_facts
 
 Layer = Literal["staging", "marts", "checks"]
@@ -69,6 +71,15 @@ class InRanges(BaseModel):
     clips: Mapping[str, Mapping[str, NonEmpty]] = Field(default_factory=dict)
 
 
+class KeptByKey(BaseModel):
+    """Says by which column a mart that is made as a whole is kept in parts: so many values of it per part."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    column: NonEmpty
+    width: int
+
+
 class FilledLate(BaseModel):
     """Names columns that a mart takes unchanged from one relation by a key that both have; see late.py."""
 
@@ -90,6 +101,7 @@ class Head(BaseModel):
     is_view: bool = False
     ranges: InRanges | None = None
     late: FilledLate | None = None
+    kept: KeptByKey | None = None
     grain: tuple[NonEmpty, ...] = ()
     severity: Severity | None = None
     needs: Mapping[str, NonEmpty] = Field(default_factory=dict)
@@ -118,6 +130,7 @@ class Model:
     is_view: bool
     ranges: InRanges | None
     late: FilledLate | None
+    kept: KeptByKey | None
     grain: tuple[str, ...]
     severity: Severity | None
     needs: Mapping[str, str]
@@ -176,6 +189,15 @@ class Catalog:
     def layer(self, layer: Layer) -> tuple[Model, ...]:
         """Return the models of one layer, in the order in which they can be built."""
         return tuple(model for model in self.models if model.layer == layer)
+
+    def bounded_columns(self, name: str) -> list[str]:
+        """Return the columns of a relation by whose values ranges tell which of its files they read."""
+        conditions = (
+            model.ranges.reads[name]
+            for model in self.models
+            if model.ranges is not None and name in model.ranges.reads
+        )
+        return bounded_columns(conditions)
 
     def stored_below(self, name: str) -> list[str]:
         """Return the stored relations that a model reads, directly or through views, each once."""
@@ -271,6 +293,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         is_view=layer == "staging" or head.is_view,
         ranges=head.ranges,
         late=head.late,
+        kept=head.kept,
         grain=head.grain,
         severity=head.severity,
         needs=head.needs,

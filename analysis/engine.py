@@ -210,9 +210,16 @@ def _marts(
 ) -> IncrementalMarts:
     """Create the raw views, read what is new in them, and return the marts to be made."""
     create_views(connection, dataset)
-    raw = raw_contents(connection, dataset, parts.state.raw_files)
+    columns = {
+        name: catalog.bounded_columns(model.name)
+        for model in catalog.layer("staging")
+        for name in model.references
+    }
+    raw = raw_contents(connection, dataset, parts.state.raw_files, columns)
     inputs = input_tables(rules, dataset, raw, build_log(dataset, parts.folder))
-    return IncrementalMarts(catalog=catalog, rules=rules, parts=parts, raw=raw, inputs=inputs)
+    return IncrementalMarts(
+        catalog=catalog, rules=rules, parts=parts, dataset=dataset, raw=raw, inputs=inputs
+    )
 
 
 def _stamp(dataset: Dataset, rules: RuleSet, folder: Path, options: list[Any]) -> str:

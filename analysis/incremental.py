@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -12,16 +12,26 @@ import pyarrow as pa
 
 from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet
-from analysis.catalog import READ_FOR_INPUTS, Catalog, Model
-from analysis.fingerprints import READS, UNKNOWN, Fingerprints, is_known, package_hash, table_content
+from analysis.catalog import READ_FOR_INPUTS, Catalog, KeptByKey, Model
+from analysis.fingerprints import (
+    READS,
+    UNKNOWN,
+    Fingerprints,
+    is_known,
+    package_hash,
+    table_content,
+    versions_hash,
+)
 from analysis.late import EARLY, early_name, filling, stand_ins
 from analysis.manifest import build_facts
-from analysis.parts import Inputs, MadeInRanges, Part, PartsFolder, Rows, Types, digest
-from analysis.ranges import Ranges
+from analysis.parts import Inputs, LookedAt, MadeInRanges, Part, PartsFolder, Rows, Types, digest
+from analysis.ranges import RANGE, OneRange, Ranges
 from analysis.raw_contents import Content
 from analysis.schedule import Crew, Hands, Job, Making, Waiting, graph_of, make_all, open_crew, urgencies
+from analysis.stored import Stored, of_parts, of_staging
 from collector.dataset.open import Dataset
 
+WHOLE: Final = ".whole"
 CANDIDATES: Final = "pool_candidates"
 LEAST_ROWS: Final = 10_000  # what reads fewer is made in less time than it takes to hand it out
 # Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
@@ -121,6 +131,7 @@ class IncrementalMarts:
     catalog: Catalog
     rules: RuleSet
     parts: PartsFolder
+    dataset: Dataset
     raw: Mapping[str, Content]
     inputs: Mapping[str, pa.Table]
     is_cut: bool = True
@@ -129,9 +140,10 @@ class IncrementalMarts:
     made: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._walker = Ranges(self.catalog)
+        self._stored: dict[str, Stored] = {}
         self._rows: dict[str, Rows] = {}  # by mart that is done
         self._n_rows = {name: content.n_rows for name, content in self.raw.items()}  # and of stored marts
+        self._walker = Ranges(self.catalog, self._stored, self._n_rows)
         self._crew: Crew | None = None
 
     def fingerprints(self) -> Fingerprints:
@@ -154,7 +166,7 @@ class IncrementalMarts:
             if model.is_view:
                 found.contents[model.name] = digest(inputs) if is_known(inputs) else UNKNOWN
                 continue
-            is_ranged = model.ranges is not None
+            is_ranged = model.ranges is not None or model.kept is not None
             if model.late is None:
                 planned.append(self._planned(model.name, inputs, found, in_ranges=is_ranged))
                 continue
@@ -179,11 +191,15 @@ class IncrementalMarts:
         """
         steps = _Steps([mart for mart in self.plan() if mart.action != "keep"], progress)
         found = self.fingerprints()
+        meanings = {
+            model.name: digest(found.of_query(model.sql, ())) for model in self.catalog.layer("staging")
+        }
+        self._stored.update(of_staging(self.catalog, self.dataset, self.raw, meanings))
         inputs = self._candidate_inputs(found)
         if self.parts.find(CANDIDATES, inputs) is None:
             candidates = match_candidates(self.rules, connection.sql(ATTRIBUTED).to_arrow_table())
             connection.register("found_candidates", candidates)
-        recipe = _Recipe(CANDIDATES, inputs, "FROM found_candidates", {})
+        recipe = _Recipe(CANDIDATES, inputs, "FROM found_candidates", {}, ())
         steps.reach(CANDIDATES)
         parts = [self._made_here(connection, recipe, steps)]
         self._create(connection, parts, {}, inside_bytes)
@@ -214,7 +230,8 @@ class IncrementalMarts:
             return
         steps.reach(model.name)
         types = {column.name: column.type for column in model.columns}
-        recipe = _Recipe(model.name, found.of_model(model), model.ordered_sql, types)
+        bounded = self.catalog.bounded_columns(model.name)
+        recipe = _Recipe(model.name, found.of_model(model), model.ordered_sql, types, bounded)
         if model.late is None:
             parts = yield from self._parts(connection, model, recipe, found, steps)
         else:
@@ -222,7 +239,7 @@ class IncrementalMarts:
             early = yield from self._parts(connection, model, recipe, found, steps)
             inputs = found.of_late(model.late, _content(early))
             rows = self.parts.rows_sql(early, types)
-            recipe = _Recipe(model.name, inputs, filling(model.late, rows), types)
+            recipe = _Recipe(model.name, inputs, filling(model.late, rows), types, bounded)
             crew = self._crew_for(sum(part.n_rows for part in early))
             if crew is None:
                 parts = [self._made_here(connection, recipe, steps)]
@@ -233,12 +250,12 @@ class IncrementalMarts:
 
     def _keep(self, job: Job) -> None:
         """Note a part that another process has made."""
-        self.parts.add(job.future.result(), is_range=job.is_range)
+        self.parts.add(job.future.result(), is_range=job.piece is not None)
 
     def _marts(self) -> Iterator[Model]:
         """Yield the marts in order; without `is_cut`, as if no head had ranges or late columns."""
         for model in self.catalog.layer("marts"):
-            yield model if self.is_cut else replace(model, ranges=None, late=None)
+            yield model if self.is_cut else replace(model, ranges=None, late=None, kept=None)
 
     def _candidate_inputs(self, found: Fingerprints) -> dict[str, str]:
         """Return the inputs of the pools that the rules match per block."""
@@ -276,14 +293,57 @@ class IncrementalMarts:
         """Return the parts of a mart whose late columns are null; make those that are missing."""
         set_parameters(connection, model)
         if model.ranges is not None:
-            walk = self._walker.walk(connection, model, model.ranges, found)
-            return (yield from self._ranges(connection, recipe, walk, steps))
+            latest = self.parts.state.in_ranges.get(recipe.name)
+            seen = {} if latest is None else dict(latest.rows)
+            walk = self._walker.walk(connection, model, model.ranges, found, seen)
+            return (yield from self._ranges(connection, recipe, walk, seen, steps))
+        if model.kept is not None:
+            return (yield from self._kept_by_key(connection, model, model.kept, recipe, steps))
+        return (yield from self._whole(connection, model, recipe, steps))
+
+    def _whole(
+        self, connection: duckdb.DuckDBPyConnection, model: Model, recipe: "_Recipe", steps: "_Steps"
+    ) -> Waiting:
+        """Return the one part of a mart; make it if it is missing."""
         n_rows = sum(self._n_rows.get(name, 0) for name in self.catalog.stored_below(model.name))
         crew = self._crew_for(n_rows)
         if crew is not None:
             return (yield from self._made_elsewhere(crew, recipe, steps))
         with stand_ins(connection, self.catalog, model, None):
             return [self._made_here(connection, recipe, steps)]
+
+    def _kept_by_key(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        model: Model,
+        kept: KeptByKey,
+        recipe: "_Recipe",
+        steps: "_Steps",
+    ) -> Waiting:
+        """Return the parts of a mart that is made as a whole; a part whose rows are the same stays."""
+        parts = self.parts.find_ranges(recipe.name, recipe.inputs)
+        if parts is None:
+            begun_s = time.monotonic()
+            whole = recipe._replace(name=f"{recipe.name}{WHOLE}", bounded=())
+            (made,) = yield from self._whole(connection, model, whole, steps)
+            self.used.remove(made)
+            rows = self.parts.rows_sql([made], recipe.types)
+            key = f"{kept.column} // {kept.width} * {kept.width}"
+            columns = ", ".join(model.column_names)
+            query = f"SELECT {key}, count(*), sum(hash({columns})) FROM ({rows}) GROUP BY 1 ORDER BY 1"  # noqa: S608 - names of ours
+            groups = connection.execute(query).fetchall()
+            parts = []
+            for first, n_rows, total in groups:
+                inputs = {"its rows": f"{n_rows} {total}", RANGE: str(first), "a version": versions_hash()}
+                part = f"SELECT * FROM ({rows}) WHERE {key} = {first}"  # noqa: S608 - as above
+                one = recipe._replace(inputs=inputs, query=part)
+                found = self.parts.find(recipe.name, inputs)
+                parts.append(found or self.parts.make(connection, *one, is_range=True))
+            # Without rows there is no part but that of the whole mart.
+            parts = parts or [self.parts.make(connection, *recipe._replace(query=rows))]
+            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, {})
+        self.used += parts
+        return parts
 
     def _crew_for(self, n_rows: int) -> Crew | None:
         """Return who makes a part that reads so many rows; None where this process does."""
@@ -333,30 +393,35 @@ class IncrementalMarts:
         self,
         connection: duckdb.DuckDBPyConnection,
         recipe: "_Recipe",
-        walk: Iterator[Inputs],
+        walk: Iterator[OneRange],
+        seen: Mapping[str, LookedAt],
         steps: "_Steps",
     ) -> Waiting:
-        """Return the parts of a mart that is made in ranges; `walk` has their inputs. Make what changed."""
+        """Return the parts of a mart that is made in ranges, of which `walk` tells. Make what changed.
+
+        After the walk `seen` has what is known of the rows that they read.
+        """
         parts = self.parts.find_ranges(recipe.name, recipe.inputs)
         if parts is None:
             begun_s = time.monotonic()
             self._begin(recipe, steps)
             mart, rows = recipe.mart, self._rows_below(recipe.mart)
             found: list[Part | Job] = []
-            for inputs in walk:
-                part = self.parts.find(recipe.name, inputs)
+            for one in walk:
+                part = self.parts.find(recipe.name, one.inputs)
                 if part is not None:
                     found.append(part)
                 elif self._crew is not None:
-                    found.append(self._crew.begin(mart, recipe.name, inputs, rows, is_range=True))
+                    found.append(self._crew.begin(mart, recipe.name, one.inputs, rows, piece=one.piece))
                 else:
-                    one = recipe._replace(inputs=inputs)
-                    found.append(self.parts.make(connection, *one, is_range=True))
+                    one.narrow()
+                    made = recipe._replace(inputs=one.inputs)
+                    found.append(self.parts.make(connection, *made, is_range=True))
             yield [each for each in found if isinstance(each, Job)]
             parts = [each.future.result() if isinstance(each, Job) else each for each in found]
             # Without any range the mart is made as a whole, and has no row.
             parts = parts or [self.parts.make(connection, *recipe)]
-            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s)
+            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, seen)
         self.used += parts
         return parts
 
@@ -368,20 +433,25 @@ class IncrementalMarts:
         connection.execute(f"CREATE {kind} {parts[0].name} AS {rows}")
         self._rows[parts[0].name] = Rows(kind, rows)
         self._n_rows[parts[0].name] = sum(part.n_rows for part in parts)
+        self._stored[parts[0].name] = of_parts(self.parts, parts, types)
 
 
 class _Recipe(NamedTuple):
-    """Holds how a part is made: the mart, its inputs, the query, and the types of its columns."""
+    """Holds how a part is made: its mart and inputs, the query, the types of its columns.
+
+    `bounded` are the columns of its extent.
+    """
 
     name: str
     inputs: Inputs
     query: str
     types: Types
+    bounded: Sequence[str]
 
     @property
     def mart(self) -> str:
-        """Return the name of the mart, also for early parts."""
-        return self.name.removesuffix(EARLY)
+        """Return the name of the mart, also of early parts and of the whole of one that is kept in parts."""
+        return self.name.removesuffix(EARLY).removesuffix(WHOLE)
 
 
 class _Steps:

@@ -6,7 +6,7 @@ temporary view without values stands in front of the relation; so they do not de
 second step copies the rows and fills in the columns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,6 +16,7 @@ from analysis.catalog import Catalog, FilledLate, InRanges, Model
 
 EARLY: Final = ".early"
 EVERY_ROW: Final = "true"
+NO_SOURCES: Final[Mapping[str, str]] = {}
 
 
 def early_name(name: str) -> str:
@@ -35,12 +36,16 @@ def filling(late: FilledLate, rows: str) -> str:
 
 @contextmanager
 def stand_ins(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, ranges: InRanges | None
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    model: Model,
+    ranges: InRanges | None,
+    sources: Mapping[str, str] = NO_SOURCES,
 ) -> Iterator[None]:
     """Put a view in front of relations that a mart reads: without its late columns, and with some rows only.
 
     Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
-    values are clipped.
+    values are clipped. `sources` has the query of the files to read, for relations of which not all are.
     """
     ((database,),) = connection.execute("SELECT current_database()").fetchall()
     late = {} if model.late is None else {model.late.relation: EVERY_ROW}
@@ -52,7 +57,8 @@ def stand_ins(
             replaced = {**clips, **_emptied(catalog, model.late, relation)}
             columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
             every = f"* REPLACE ({columns})" if replaced else "*"
-            rows = f'SELECT {every} FROM "{database}".main.{relation} WHERE {condition}'  # noqa: S608 - our own files
+            source = f"({sources[relation]})" if relation in sources else f'"{database}".main.{relation}'
+            rows = f"SELECT {every} FROM {source} WHERE {condition}"  # noqa: S608 - our own files
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {relation} AS {rows}")
         yield
     finally:

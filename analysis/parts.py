@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -23,6 +23,8 @@ from typing import Any, Final, NamedTuple
 import duckdb
 
 from analysis.errors import DatabaseError
+from analysis.extents import Extent
+from analysis.raw_contents import extent_of
 from collector.dataset import DatasetError as LockedError
 from collector.dataset.files import (
     FOLDER_LOCK,
@@ -36,13 +38,15 @@ from collector.dataset.files import (
 SUFFIX: Final = ".marts"
 STATE: Final = "parts.json"
 SAVE_S: Final = 1.0  # parts.json of many ranges is large, so it is written at most so often between them
-FORMAT: Final = "pool-analysis parts 2"
+FORMAT: Final = "pool-analysis parts 3"
 HASHED_ROWS: Final = 1_000_000  # the columns of a part of more rows are not hashed, as that takes long
 # Parquet has no integers of 128 bits: DuckDB would write doubles, which lose digits.
 WIDE_TYPE: Final = "HUGEINT"
 STORED_TYPE: Final = "DECIMAL(38, 0)"
 
 Inputs = Mapping[str, str]
+# What is known of the rows that a range reads of a relation: their content, and their extent.
+LookedAt = list[Any]
 # Names of columns, each with its type as DuckDB names it.
 Types = Mapping[str, str]
 
@@ -52,6 +56,7 @@ class Part:
     """Describes one file: what it was made of, the SHA-256 of its bytes, its size, and the time it took.
 
     `columns` has a hash of the values of each column in their order; it is empty for a part of many rows.
+    `extent` has the least and the greatest value of the columns by which ranges of other marts choose files.
     `is_synced` tells that its bytes were forced to disk: then a power cut cannot have taken them.
     """
 
@@ -62,6 +67,7 @@ class Part:
     n_bytes: int
     n_rows: int
     wall_s: float
+    extent: Extent = field(default_factory=dict)
     is_synced: bool = False
 
     @property
@@ -72,11 +78,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeInRanges:
-    """Describes a mart that was made in ranges: its inputs as a whole, its files in order, and its time."""
+    """Describes a mart that was made in ranges: its inputs as a whole, its files in order, and its time.
+
+    `rows` has what is known of the rows that its ranges read, by what they were selected from; see ranges.py.
+    """
 
     inputs: Inputs
     files: list[str]
     wall_s: float
+    rows: Mapping[str, LookedAt] = field(default_factory=dict)
 
 
 class Rows(NamedTuple):
@@ -129,10 +139,12 @@ class PartsFolder:
             return None
         return [self.state.parts[file] for file in made.files]
 
-    def keep_ranges(self, name: str, inputs: Inputs, parts: list[Part], wall_s: float) -> None:
-        """Note that these parts in their order are a mart made of these inputs."""
+    def keep_ranges(
+        self, name: str, inputs: Inputs, parts: list[Part], wall_s: float, rows: Mapping[str, LookedAt]
+    ) -> None:
+        """Note that these parts in their order are a mart made of these inputs; `rows` as in MadeInRanges."""
         files = [part.file for part in parts]
-        self.state.in_ranges[name] = MadeInRanges(inputs=dict(inputs), files=files, wall_s=wall_s)
+        self.state.in_ranges[name] = MadeInRanges(inputs=dict(inputs), files=files, wall_s=wall_s, rows=rows)
         self.save()
 
     def latest(self, name: str) -> Part | MadeInRanges | None:
@@ -141,13 +153,14 @@ class PartsFolder:
             return self.state.in_ranges[name]
         return next((part for part in reversed(self.state.parts.values()) if part.name == name), None)
 
-    def make(
+    def make(  # noqa: PLR0917 - the parts of one recipe
         self,
         connection: duckdb.DuckDBPyConnection,
         name: str,
         inputs: Inputs,
         query: str,
         types: Types,
+        bounded: Sequence[str] = (),
         *,
         is_range: bool = False,
     ) -> Part:
@@ -155,7 +168,9 @@ class PartsFolder:
 
         A kill loses a range if it comes within `SAVE_S` seconds; the next build makes it again.
         """
-        return self.add(write_part(connection, self.folder, name, inputs, query, types), is_range=is_range)
+        return self.add(
+            write_part(connection, self.folder, name, inputs, query, types, bounded), is_range=is_range
+        )
 
     def add(self, part: Part, *, is_range: bool = False) -> Part:
         """Note a part that was written, and return it."""
@@ -167,6 +182,9 @@ class PartsFolder:
 
     def rows_sql(self, parts: list[Part], types: Types) -> str:
         """Return the query that reads parts in their order with the types of their mart."""
+        if not parts:
+            nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items())
+            return f"SELECT {nulls} WHERE false"
         patterns = ", ".join(_literal(glob.escape(str(self.path(part)))) for part in parts)
         wide = _replaced(types, WIDE_TYPE)
         return f"SELECT *{wide} FROM read_parquet([{patterns}], hive_partitioning = false)"  # noqa: S608 - paths of ours
@@ -240,8 +258,12 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
     inputs: Inputs,
     query: str,
     types: Types,
+    bounded: Sequence[str] = (),
 ) -> Part:
-    """Run a query, store its rows in their order in a file that appears by rename, and return the part."""
+    """Run a query, store its rows in their order in a file that appears by rename, and return the part.
+
+    `bounded` are the columns of its extent.
+    """
     begun_s = time.monotonic()
     file = _file(name, inputs)
     path = folder / file
@@ -261,6 +283,7 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
             columns=_column_hashes(connection, temporary) if n_rows <= HASHED_ROWS else {},
             n_bytes=temporary.stat().st_size,
             n_rows=n_rows,
+            extent=extent_of(connection, _rows_of(temporary), bounded),
             wall_s=time.monotonic() - begun_s,
         )
         temporary.replace(path)
@@ -356,12 +379,16 @@ def _content(path: Path) -> str:
 
 def _column_hashes(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
     """Map each column of a part to the sum of the hashes of its values, each with the number of its row."""
-    rows = f"read_parquet({_literal(glob.escape(str(path)))}, hive_partitioning = false)"
+    rows = _rows_of(path)
     names = [name for name, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
     sums = ", ".join(f'sum(hash({name}, "its row"))' for name in names)
     query = f'SELECT {sums} FROM (SELECT *, row_number() OVER () AS "its row" FROM {rows})'  # noqa: S608 - our own file
     (found,) = connection.execute(query).fetchall()
     return {name: str(total) for name, total in zip(names, found, strict=True)}
+
+
+def _rows_of(path: Path) -> str:
+    return f"read_parquet({_literal(glob.escape(str(path)))}, hive_partitioning = false)"
 
 
 def _literal(text: str) -> str:

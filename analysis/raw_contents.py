@@ -1,54 +1,80 @@
-"""Tell whether the rows of raw tables changed, whatever files hold them.
+"""Tell whether the rows of raw tables changed, whatever files hold them, and between which values they lie.
 
 The content of a table is its number of rows and the sum of DuckDB's 64-bit hashes of the rows. It is a sum
 over files, so only new files are read, and compaction does not change it.
 """
 
-from typing import Final, NamedTuple
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
 
 import duckdb
 
+from analysis.extents import Extent
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES, Table
 
-# What is kept of a file that was read: bytes, time of its last change in ns, rows, sum of hashes.
-FileFacts = list[int]
-FACTS: Final = 4
+# What is kept of a file that was read: bytes, time of its last change in ns, rows, sum of hashes, extent and
+# the columns of which that was asked.
+FileFacts = list[Any]
+FACTS: Final = 6
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+NO_COLUMNS: Final[Mapping[str, list[str]]] = {}
+
+
+class File(NamedTuple):
+    """Names a file, what identifies its rows, and between which values they lie."""
+
+    path: str
+    content: str
+    extent: Extent
 
 
 class Content(NamedTuple):
-    """Identifies the rows of a table: their number and the sum of their hashes."""
+    """Identifies the rows of a table: their number and the sum of their hashes; and names its files."""
 
     n_rows: int
     total: int
+    files: tuple[File, ...] = ()
 
 
 def raw_contents(
-    connection: duckdb.DuckDBPyConnection, dataset: Dataset, known: dict[str, FileFacts]
+    connection: duckdb.DuckDBPyConnection,
+    dataset: Dataset,
+    known: dict[str, FileFacts],
+    columns: Mapping[str, list[str]] = NO_COLUMNS,
 ) -> dict[str, Content]:
     """Map each raw table to its Content: the number of its rows and the sum of their hashes.
 
-    `known` has the same two facts of each file, by its path in the dataset, so that only new files are read.
+    `columns` are those of a table of whose values the least and the greatest are told for each file.
+    `known` has these facts of each file, by its path in the dataset, so that only new files are read.
     The function adds new files to `known` and removes files that are gone. Raises duckdb.Error for a file
     that cannot be read.
     """
     contents, found = {}, {}
     for name, table in TABLES.items():
-        files = []
+        files, named = [], columns.get(name, [])
         for path in dataset.paths(table):
             key = path.relative_to(dataset.folder).as_posix()
             status = path.stat()
             facts = known.get(key)
-            if facts is None or len(facts) != FACTS or facts[:2] != [status.st_size, status.st_mtime_ns]:
-                facts = [
-                    status.st_size,
-                    status.st_mtime_ns,
-                    *content_of(connection, table, contract_rows(table, [path])),
-                ]
+            if (
+                facts is None
+                or len(facts) != FACTS
+                or facts[:2] != [status.st_size, status.st_mtime_ns]
+                or facts[5] != named
+            ):
+                rows = contract_rows(table, [path])
+                content = content_of(connection, table, rows)
+                extent = extent_of(connection, rows, named)
+                facts = [status.st_size, status.st_mtime_ns, content.n_rows, content.total, extent, named]
             found[key] = facts
-            files.append(facts)
-        contents[name] = Content(sum(facts[2] for facts in files), sum(facts[3] for facts in files))
+            files.append(File(key, f"{facts[2]} {facts[3]}", facts[4]))
+        totals = [found[file.path][2:4] for file in files]
+        n_rows, total = (sum(numbers) for numbers in zip(*totals, strict=True)) if totals else (0, 0)
+        contents[name] = Content(n_rows, total, tuple(files))
     known.clear()
     known.update(found)
     return contents
@@ -84,6 +110,37 @@ def content_of(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -
     """
     _, n_rows, total = connection.execute(_query(table, rows)).fetchall()[0]
     return Content(n_rows, int(total))
+
+
+def extent_of(connection: duckdb.DuckDBPyConnection, rows: str, columns: Iterable[str]) -> Extent:
+    """Return the least and the greatest value of some columns of rows; see `extent_sql`."""
+    names = list(columns)
+    if not names:
+        return {}
+    both = ", ".join(map(extent_sql, names))
+    (found,) = connection.execute(f"SELECT {both} FROM {rows}").fetchall()  # noqa: S608 - names of ours
+    return to_extent(names, found)
+
+
+def extent_sql(column: str) -> str:
+    """Return the SQL of a list of the least and the greatest value of a column: whole numbers, or times."""
+    return f"[min({column}), max({column})]"
+
+
+def to_extent(columns: Iterable[str], found: Iterable[list[Any]]) -> dict[str, list[int] | None]:
+    """Return as an extent what `extent_sql` gave for columns; a time is in microseconds since 1970 UTC.
+
+    A column that has only nulls, or values of another type, bounds nothing: it is None, or missing.
+    """
+    extent: dict[str, list[int] | None] = {}
+    for name, both in zip(columns, found, strict=True):
+        if both[0] is None:
+            extent[name] = None
+        elif isinstance(both[0], dt.datetime):
+            extent[name] = [(moment - EPOCH) // dt.timedelta(microseconds=1) for moment in both]
+        elif isinstance(both[0], int | Decimal):
+            extent[name] = [int(number) for number in both]
+    return extent
 
 
 def _query(table: Table, rows: str) -> str:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from analysis.catalog import Model
 from analysis.parts import Inputs, Part, Rows
+from analysis.ranges import Piece
 
 Graph = Mapping[str, frozenset[str]]  # each mart, with those of them that it reads
 
@@ -28,20 +29,29 @@ class Hands(Protocol):
     def n_at_once(self) -> int:
         """Return how many parts are made at once."""
 
-    def made(self, mart: str, name: str, inputs: Inputs, rows: Mapping[str, Rows], early: str | None) -> Part:
+    def made(  # noqa: PLR0917 - the fields of a task
+        self,
+        mart: str,
+        name: str,
+        inputs: Inputs,
+        rows: Mapping[str, Rows],
+        early: str | None,
+        piece: Piece | None,
+    ) -> Part:
         """Make one part of `mart` in its files called `name`, and return it when it is made.
 
         `inputs` are those of the part. `rows` has the stored marts that its query reads, by name. With
-        `early`, the query that reads early parts, the late columns are filled in.
+        `early`, the query that reads early parts, the late columns are filled in. `piece` tells the rows that
+        a range reads; without it the part is the whole mart.
         """
 
 
 @dataclass(eq=False)
 class Job:
-    """Is one part that others make; `is_range` tells that it is one of several of its mart."""
+    """Is one part that others make; `piece` tells the rows that it reads where it is a range of its mart."""
 
     work: Callable[[], Part]
-    is_range: bool
+    piece: Piece | None
     future: Future[Part] = field(default_factory=Future)
 
 
@@ -69,10 +79,10 @@ class Crew:
         rows: Mapping[str, Rows],
         *,
         early: str | None = None,
-        is_range: bool = False,
+        piece: Piece | None = None,
     ) -> Job:
         """Have a part made as `Hands.made` does, when a thread is free and nothing more urgent waits."""
-        job = Job(partial(self._hands.made, mart, name, inputs, rows, early), is_range)
+        job = Job(partial(self._hands.made, mart, name, inputs, rows, early, piece), piece)
         self._waiting.put((-self._urgencies[mart], next(self._numbers), job))
         self._threads.submit(self._do_most_urgent)
         return job

@@ -24,7 +24,7 @@ from analysis.incremental import create_input, create_model, create_staging, set
 from analysis.late import early_name, filling, stand_ins
 from analysis.manifest import sources_hash
 from analysis.parts import Inputs, Part, Rows, write_part
-from analysis.ranges import RANGE, set_range
+from analysis.ranges import Piece
 from analysis.raw_views import create_views
 from collector.dataset.open import Dataset
 
@@ -51,7 +51,7 @@ class Task:
 
     `rows` has each stored mart that the query reads, directly or through a view, as the build has it: DuckDB
     plans a query on tables otherwise than one on files. With `early`, the query that reads the early parts of
-    the mart, its late columns are filled in.
+    the mart, its late columns are filled in. `piece` tells what a range reads.
     """
 
     mart: str
@@ -59,6 +59,7 @@ class Task:
     inputs: Inputs
     rows: Mapping[str, Rows]
     early: str | None = None
+    piece: Piece | None = None
 
 
 class Workers(Protocol):
@@ -85,9 +86,17 @@ class HandedOut:
         """Return how many parts are made at once."""
         return self.workers.n_at_once
 
-    def made(self, mart: str, name: str, inputs: Inputs, rows: Mapping[str, Rows], early: str | None) -> Part:
+    def made(  # noqa: PLR0917 - see `Hands.made`
+        self,
+        mart: str,
+        name: str,
+        inputs: Inputs,
+        rows: Mapping[str, Rows],
+        early: str | None,
+        piece: Piece | None,
+    ) -> Part:
         """Make one part; see `Hands.made`."""
-        task = Task(mart=mart, name=name, inputs=inputs, rows=rows, early=early)
+        task = Task(mart=mart, name=name, inputs=inputs, rows=rows, early=early, piece=piece)
         return self.workers.make(self.workplace, task)
 
 
@@ -154,19 +163,19 @@ class _Worker:
             else:
                 self._create_views(model.references)
                 stack.enter_context(self._narrowed(model, task))
-            return write_part(self._connection, self.workplace.folder, task.name, task.inputs, query, types)
+            bounded = self._catalog.bounded_columns(model.name)
+            return write_part(
+                self._connection, self.workplace.folder, task.name, task.inputs, query, types, bounded
+            )
 
     def _narrowed(self, model: Model, task: Task) -> AbstractContextManager[None]:
         """Let the query of a mart read what its part needs: the rows of a range, and no late columns."""
         set_parameters(self._connection, model)
-        is_range = RANGE in task.inputs
-        if is_range:
-            if model.ranges is None:
-                raise DatabaseError(f"{task.mart} is not made in ranges")
-            set_range(self._connection, model.ranges, int(task.inputs[RANGE]))
         if task.name != early_name(model.name):
             model = replace(model, late=None)
-        return stand_ins(self._connection, self._catalog, model, model.ranges if is_range else None)
+        if task.piece is None:
+            return stand_ins(self._connection, self._catalog, model, None)
+        return task.piece.narrowing(self._connection, self._catalog, model)
 
     def _show(self, marts: Mapping[str, Rows]) -> None:
         """Let queries read marts that are done."""

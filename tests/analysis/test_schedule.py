@@ -11,6 +11,7 @@ import pytest
 from analysis.engine import build
 from analysis.errors import DatabaseError
 from analysis.parts import Inputs, Part, Rows
+from analysis.ranges import Piece
 from analysis.schedule import Crew, Making, make_all, open_crew, urgencies
 from analysis.tasks import Task, Workplace, make_part
 from tests.analysis.days import PlantedDays
@@ -29,10 +30,19 @@ class Threads:
         self.begun: list[str] = []
         self._work = work
 
-    def made(self, mart: str, name: str, inputs: Inputs, rows: Mapping[str, Rows], early: str | None) -> Part:
+    def made(  # noqa: PLR0917 - as in `Hands.made`
+        self,
+        mart: str,
+        name: str,
+        inputs: Inputs,
+        rows: Mapping[str, Rows],
+        early: str | None,
+        piece: Piece | None,
+    ) -> Part:
         """Note the mart, do the work of the test, and return a part."""
         assert not rows
         assert early is None
+        assert piece is None
         self.begun.append(mart)
         self._work(mart)
         return Part(

@@ -13,6 +13,7 @@ marks the spell at the node that saw it first.
 cost = """
 Deciles within a day sort all stays by feerate; a plain scan sorts nothing.
 """
+kept = {column = "stay_no", width = 1000000000}
 grain = ["stay_no"]
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"

@@ -22,8 +22,8 @@ mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('ra
 mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from')"
 chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
 block_pool = "block_hash in (select block_hash from mempool_cuts)"
-stg_transactions = "block_hash in (select block_hash from mempool_cuts)"
-stg_templates = "prev_hash in (select prev_hash from chain_blocks)"
+stg_transactions = "height in (select height from chain_blocks) and block_hash in (select block_hash from mempool_cuts)"
+stg_templates = "height in (select height from chain_blocks) and prev_hash in (select prev_hash from chain_blocks)"
 stg_template_txs = "taken_at in (select taken_at from stg_templates)"
 [ranges.clips.mempool_residence]
 last_cut_no = "least(last_cut_no, getvariable('range_to'))"

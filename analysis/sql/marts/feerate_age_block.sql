@@ -30,8 +30,8 @@ by = "days"
 [ranges.reads]
 mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
 mempool_moments = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
-mempool_residence = """first_cut_no < getvariable('range_to') and (greatest(first_cut_no, last_cut_no) >=
-getvariable('range_from') or left_position >= (select min(position) from mempool_moments))"""
+mempool_residence = """first_cut_no < getvariable('range_to') and (first_cut_no >= getvariable('range_from') or
+last_cut_no >= getvariable('range_from') or left_position >= (select min(position) from mempool_moments))"""
 mempool_packages = "first_cut_no >= getvariable('range_from') and first_cut_no < getvariable('range_to')"
 mempool_clusters = "first_cut_no >= getvariable('range_from') and first_cut_no < getvariable('range_to')"
 chain_blocks = "block_hash in (select block_hash from mempool_cuts)"

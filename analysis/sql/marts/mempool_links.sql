@@ -5,6 +5,7 @@ The parents are those that mempool_txs lists at the child's entry, by txid. A pa
 overlap at one cut or more. Stays without fee or size are left out, since neither package nor cluster could be rated
 with them.
 """
+kept = {column = "child_no", width = 1000000000}
 grain = ["child_no", "parent_no"]
 [columns]
 child_no = "BIGINT  stay_no of the child in mempool_residence"

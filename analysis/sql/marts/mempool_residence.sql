@@ -8,6 +8,7 @@ to the block whose C follows, so the transaction still waited at that cut. The o
 where the stay began or ended with a message of it (see mempool_cuts), else that of our clock. Where the mempool did not
 give a fee, it is taken from the block. A stay without fee or size is kept but cannot be ranked.
 """
+kept = {column = "stay_no", width = 1000000000}
 grain = ["stay_no"]
 [columns]
 stay_no = "BIGINT  UTC day of entry since 1970 times 1,000,000,000, plus 1, 2, ... in order of entry, then txid"

@@ -25,7 +25,7 @@ block_hash in (select block_hash from chain_blocks) or block_hash in (select pre
 """
 mempool_residence = """
 first_cut_no <= (select max(cut_no) from mempool_cuts)
-and last_cut_no >= (select min(cut_no) from mempool_cuts) // 1000000000 * 1000000000 - 1000000000
+and last_cut_no >= (select min(cut_no) from mempool_cuts) - 2000000000
 """
 stg_mempool_events = """
 received_at >= (select min(taken_at) from template_audit_block)

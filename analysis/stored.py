@@ -1,0 +1,62 @@
+"""Tell which files hold the rows of a relation, and how some of them are read alone."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from analysis.catalog import Catalog, Model
+from analysis.extents import Bound, Known, admits
+from analysis.parts import Part, PartsFolder, Types
+from analysis.raw_contents import Content, File
+from collector.dataset.open import Dataset
+from collector.dataset.query import contract_rows
+from collector.dataset.schema import TABLES
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Holds the files of a relation; `query` reads some of them, and `meaning` stands for how."""
+
+    files: tuple[File, ...]
+    meaning: str
+    query: Callable[[Sequence[File]], str]
+
+    def admitting(self, bounds: Sequence[Bound], known: Known) -> list[File]:
+        """Return the files that can hold rows for which all bounds are kept."""
+        return [file for file in self.files if admits(bounds, file.extent, known)]
+
+
+def of_parts(parts: PartsFolder, made: Sequence[Part], types: Types) -> Stored:
+    """Return the files of a stored mart."""
+    by_file = {part.file: part for part in made}
+    return Stored(
+        tuple(File(part.file, part.content, part.extent) for part in made),
+        "",
+        lambda files: parts.rows_sql([by_file[file.path] for file in files], types),
+    )
+
+
+def of_staging(
+    catalog: Catalog, dataset: Dataset, raw: Mapping[str, Content], meanings: Mapping[str, str]
+) -> Iterator[tuple[str, Stored]]:
+    """Yield each staging model that reads one raw table and nothing else, with the files of that table.
+
+    `meanings` has a hash of what a staging model does with the rows.
+    """
+    for model in catalog.layer("staging"):
+        if len(model.references) != 1:
+            continue
+        (name,) = model.references
+        yield (
+            model.name,
+            Stored(raw[name].files, meanings[model.name], partial(_staged, dataset, model, name)),
+        )
+
+
+def _staged(dataset: Dataset, model: Model, name: str, files: Sequence[File]) -> str:
+    """Return the query of a staging model on some files of its raw table."""
+    rows = contract_rows(TABLES[name], [dataset.folder / Path(file.path) for file in files])
+    own = f"{name} AS NOT MATERIALIZED {rows}"
+    word, _, rest = model.sql.partition("\n")
+    return f"WITH {own},\n{rest}" if word == "with" else f"WITH {own}\n{model.sql}"
