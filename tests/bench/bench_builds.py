@@ -1,23 +1,29 @@
 """Measure what a build costs after a change: a new day, nothing at all, and a changed pool rule.
 
-    python -m tests.bench.bench_builds [--blocks N] [--out FILE] [--smoke]
+    python -m tests.bench.bench_builds [--blocks N ...] [--entering N] [--memory GB] [--out FILE] [--smoke]
 
 A planted world is built without its last day, which then comes. Each build runs in a process of its own with
 one thread of DuckDB, and its processor time counts, also that of its start. What is told is its part of the
-time of a full build of the same days. A changed rule makes the blocks of one pool unknown.
+time of a full build of the same days, and the most memory of the process. A changed rule makes the blocks of
+one pool unknown. With several lengths the exponent of the full build over its length is told: the slope
+of a least-squares line on logarithmic scales. --entering makes worlds of fewer transactions per block.
 """
 
 import argparse
 import json
 import multiprocessing
+import resource
 import shutil
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from analysis import engine
 from gpuhash.measure import machine
@@ -37,22 +43,43 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.work) as work:
         facts: dict[str, Any] = {
             "machine": asdict(machine.describe()),
-            "blocks": options.blocks,
-            "builds": measured(Path(work), SMOKE if options.smoke else Size(n_blocks=options.blocks)),
+            "entering": options.entering,
+            "memory_gb": options.memory,
+            "builds": {},
         }
-    full_s = facts["builds"]["full"]["processor_s"]
-    for name, build in facts["builds"].items():
-        build["part_of_full"] = build["processor_s"] / full_s
-        say(
-            f"{name}: {build['processor_s']:.1f} s of a processor, {build['part_of_full']:.3f} of a full"
-            f" build, {build['n_made']} marts made"
-        )
+        sizes = [
+            Size(n_blocks=blocks, entering=options.entering, taken=options.entering * 4 // 5)
+            for blocks in options.blocks
+        ]
+        for size in [SMOKE] if options.smoke else sizes:
+            folder = Path(work, str(size.n_blocks))
+            facts["builds"][size.n_blocks] = told(measured(folder, size, options.memory), size)
+            shutil.rmtree(folder)
+            options.out.write_text(json.dumps(facts, indent=2) + "\n")
+    if len(facts["builds"]) > 1:
+        times = [builds["full"]["processor_s"] for builds in facts["builds"].values()]
+        facts["exponent"] = slope = float(np.polyfit(np.log(list(facts["builds"])), np.log(times), 1)[0])
+        say(f"time of a full build over its length: exponent {slope:.2f}")
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
     say(f"written: {options.out}")
 
 
-def measured(work: Path, size: Size) -> dict[str, dict[str, Any]]:
+def told(builds: dict[str, dict[str, Any]], size: Size) -> dict[str, dict[str, Any]]:
+    """Say what the builds of one length cost, and add their part of a full build."""
+    full_s = builds["full"]["processor_s"]
+    for name, build in builds.items():
+        build["part_of_full"] = build["processor_s"] / full_s
+        say(
+            f"{size.n_blocks:,} blocks, {name}: {build['processor_s']:.1f} s of a processor,"
+            f" {build['part_of_full']:.3f} of a full build, {build['n_made']} marts made,"
+            f" {build['peak_gb']:.2f} GB"
+        )
+    return builds
+
+
+def measured(work: Path, size: Size, memory_gb: float) -> dict[str, dict[str, Any]]:
     """Return the costs of each kind of build, by name."""
+    built = partial(in_a_process, memory_gb=memory_gb)
     world = PlantedDays(work, size)
     dataset, database = work / "dataset", work / "a.duckdb"
     world.add(dataset, world.days[:-1])
@@ -66,20 +93,20 @@ def measured(work: Path, size: Size) -> dict[str, dict[str, Any]]:
     return found
 
 
-def built(dataset: Path, rules: Path, database: Path) -> dict[str, Any]:
+def in_a_process(dataset: Path, rules: Path, database: Path, *, memory_gb: float) -> dict[str, Any]:
     """Build in another process, and return what it cost."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_build, dataset, rules, database).result()
+        return pool.submit(_build, dataset, rules, database, memory_gb).result()
 
 
-def _build(dataset: Path, rules: Path, database: Path) -> dict[str, Any]:
+def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> dict[str, Any]:
     steps: list[tuple[str, float]] = []
     begun_s = time.monotonic()
     result = engine.build(
         dataset,
         rules,
         database,
-        memory_gb=MEMORY_GB,
+        memory_gb=memory_gb,
         threads=1,
         progress=lambda step: steps.append((step.name, time.process_time())),
     )
@@ -91,6 +118,7 @@ def _build(dataset: Path, rules: Path, database: Path) -> dict[str, Any]:
         "processor_s": processor_s,
         "wall_s": time.monotonic() - begun_s,
         "n_made": len(result.made),
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         "largest_s": dict(largest),
     }
 
@@ -98,7 +126,9 @@ def _build(dataset: Path, rules: Path, database: Path) -> dict[str, Any]:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=1000, help="blocks of the world; 144 are a day")
+    parser.add_argument("--blocks", type=int, nargs="+", default=[1000], help="blocks; 144 are a day")
+    parser.add_argument("--entering", type=int, default=2500, help="transactions that enter per block")
+    parser.add_argument("--memory", type=float, default=MEMORY_GB, help="GB of DuckDB. Default: %(default)s")
     parser.add_argument("--work", type=Path, default=None, help="folder for the world. Default: temporary")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-builds.json", help="where the JSON goes")
     parser.add_argument("--smoke", action="store_true", help="measure nothing worth knowing, in seconds")
