@@ -18,7 +18,9 @@ from analysis.late import early_name
 from tests.bench.part_times import names_in_ranges
 
 # These draw a sample of the same size from a history of any length.
-SAMPLES: Final = frozenset({"inclusion_factors", "inclusion_sample", early_name("inclusion_sample")})
+SAMPLES: Final = frozenset(
+    {"inclusion_factors", "inclusion_fit", "inclusion_sample", early_name("inclusion_sample")}
+)
 N_NAMED: Final = 10
 
 

@@ -5,7 +5,7 @@ Computed on inclusion_sample. auc_ratio is the chance that, of one taken and one
 taken one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everything; below 0.5 the lower ranks
 are taken. It is the Mann-Whitney U of each block, summed over blocks and divided by the pairs, with a jackknife
 interval over blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size
-together (analysis/stats/inclusion_model.py): the change of the log odds from the lowest to the highest rank while the
+together (inclusion_model of analysis/stats/; for all blocks inclusion_fit has it): the change of the log odds from the lowest to the highest rank while the
 other two stay equal. Its interval allows for likeness within blocks. `plain` and `cluster` feerates have an area but no
 coefficient, because they say nearly the same as package feerates.
 """
@@ -87,16 +87,9 @@ areas as (
     group by label, factor
 ),
 
-labelled as (
-    select
-        *,
-        unnest([pool, 'all']) as label
-    from inclusion_sample
-),
-
 samples as (
     select
-        label,
+        pool,
         inclusion_model(
             list(cast(is_taken as double) order by stay_no, cut_no),
             list(cast(height as double) order by stay_no, cut_no),
@@ -104,13 +97,13 @@ samples as (
             list(waiting_rank_ratio order by stay_no, cut_no),
             list(size_rank_ratio order by stay_no, cut_no)
         ) as model
-    from labelled
-    group by label
+    from inclusion_sample
+    group by pool
 ),
 
-terms as (
+fits as (
     select
-        samples.label,
+        samples.pool,
         unnest(
             [
                 struct_pack(
@@ -128,6 +121,24 @@ terms as (
             ]
         ) as term
     from samples
+),
+
+terms as (
+    select
+        pool as label,
+        term.factor,
+        term.middle as coefficient,
+        term.low as coefficient_low,
+        term.high as coefficient_high
+    from fits
+    union all
+    select
+        'all' as label,
+        factor,
+        coefficient,
+        coefficient_low,
+        coefficient_high
+    from inclusion_fit
 ),
 
 judged as (
@@ -148,13 +159,13 @@ select
     judged.auc_ratio,
     judged.auc_interval.low as auc_low_ratio,
     judged.auc_interval.high as auc_high_ratio,
-    case when judged.enough_data then terms.term.middle end as coefficient,
-    case when judged.enough_data then terms.term.low end as coefficient_low,
-    case when judged.enough_data then terms.term.high end as coefficient_high,
+    case when judged.enough_data then terms.coefficient end as coefficient,
+    case when judged.enough_data then terms.coefficient_low end as coefficient_low,
+    case when judged.enough_data then terms.coefficient_high end as coefficient_high,
     judged.enough_data
 from judged
 left join terms
-    on judged.label = terms.label and judged.factor = terms.term.factor
+    on judged.label = terms.label and judged.factor = terms.factor
 left join pools
     on judged.label = pools.slug
 order by judged.label != 'all', judged.label, judged.factor
