@@ -140,10 +140,10 @@ class IncrementalMarts:
     made: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._stored: dict[str, Stored] = {}
+        self.stored: dict[str, Stored] = {}
         self._rows: dict[str, Rows] = {}  # by mart that is done
         self._n_rows = {name: content.n_rows for name, content in self.raw.items()}  # and of stored marts
-        self._walker = Ranges(self.catalog, self._stored, self._n_rows)
+        self._walker = Ranges(self.catalog, self.stored, self._n_rows)
         self._crew: Crew | None = None
 
     def fingerprints(self) -> Fingerprints:
@@ -191,10 +191,11 @@ class IncrementalMarts:
         """
         steps = _Steps([mart for mart in self.plan() if mart.action != "keep"], progress)
         found = self.fingerprints()
+        self.parts.save()
         meanings = {
             model.name: digest(found.of_query(model.sql, ())) for model in self.catalog.layer("staging")
         }
-        self._stored.update(of_staging(self.catalog, self.dataset, self.raw, meanings))
+        self.stored.update(of_staging(self.catalog, self.dataset, self.raw, meanings))
         inputs = self._candidate_inputs(found)
         if self.parts.find(CANDIDATES, inputs) is None:
             candidates = match_candidates(self.rules, connection.sql(ATTRIBUTED).to_arrow_table())
@@ -250,7 +251,7 @@ class IncrementalMarts:
 
     def _keep(self, job: Job) -> None:
         """Note a part that another process has made."""
-        self.parts.add(job.future.result(), is_range=job.piece is not None)
+        self.parts.add(job.future.result())
 
     def _marts(self) -> Iterator[Model]:
         """Yield the marts in order; without `is_cut`, as if no head had ranges or late columns."""
@@ -338,7 +339,7 @@ class IncrementalMarts:
                 part = f"SELECT * FROM ({rows}) WHERE {key} = {first}"  # noqa: S608 - as above
                 one = recipe._replace(inputs=inputs, query=part)
                 found = self.parts.find(recipe.name, inputs)
-                parts.append(found or self.parts.make(connection, *one, is_range=True))
+                parts.append(found or self.parts.make(connection, *one))
             # Without rows there is no part but that of the whole mart.
             parts = parts or [self.parts.make(connection, *recipe._replace(query=rows))]
             self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, {})
@@ -416,7 +417,7 @@ class IncrementalMarts:
                 else:
                     one.narrow()
                     made = recipe._replace(inputs=one.inputs)
-                    found.append(self.parts.make(connection, *made, is_range=True))
+                    found.append(self.parts.make(connection, *made))
             yield [each for each in found if isinstance(each, Job)]
             parts = [each.future.result() if isinstance(each, Job) else each for each in found]
             # Without any range the mart is made as a whole, and has no row.
@@ -433,7 +434,7 @@ class IncrementalMarts:
         connection.execute(f"CREATE {kind} {parts[0].name} AS {rows}")
         self._rows[parts[0].name] = Rows(kind, rows)
         self._n_rows[parts[0].name] = sum(part.n_rows for part in parts)
-        self._stored[parts[0].name] = of_parts(self.parts, parts, types)
+        self.stored[parts[0].name] = of_parts(self.parts, parts, types)
 
 
 class _Recipe(NamedTuple):

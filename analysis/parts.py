@@ -2,8 +2,8 @@
 
 The folder `<database>.marts` has one folder per mart. A file in it is a part: the whole mart or one range of
 it, made of inputs that its name stands for. A part appears by rename when it is complete, and never changes.
-`parts.json` says of each part what it was made of. A build that is killed leaves its finished parts, and the
-next build uses them.
+`parts.json` says of each part what it was made of, and `parts.log` has what was made since that was written.
+A build that is killed leaves its finished parts, and the next build uses them.
 
 The catalogue of a build, its DuckDB file, names its parts. Parts that neither this catalogue nor the one
 before names are removed, so a reader that opened the catalogue before can still read it.
@@ -37,8 +37,10 @@ from collector.dataset.files import (
 
 SUFFIX: Final = ".marts"
 STATE: Final = "parts.json"
-SAVE_S: Final = 1.0  # parts.json of many ranges is large, so it is written at most so often between them
-FORMAT: Final = "pool-analysis parts 3"
+LOG: Final = (
+    "parts.log"  # parts.json of many ranges is large, so it is written at the begin and the end alone
+)
+FORMAT: Final = "pool-analysis parts 4"
 HASHED_ROWS: Final = 1_000_000  # the columns of a part of more rows are not hashed, as that takes long
 # Parquet has no integers of 128 bits: DuckDB would write doubles, which lose digits.
 WIDE_TYPE: Final = "HUGEINT"
@@ -120,8 +122,7 @@ class PartsFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.state = _read_state(folder / STATE)
-        self._saved_s = -SAVE_S  # monotonic time at which parts.json was last written
+        self.state = _read_state(folder)
 
     def path(self, part: Part) -> Path:
         """Return the path of a part."""
@@ -144,8 +145,9 @@ class PartsFolder:
     ) -> None:
         """Note that these parts in their order are a mart made of these inputs; `rows` as in MadeInRanges."""
         files = [part.file for part in parts]
-        self.state.in_ranges[name] = MadeInRanges(inputs=dict(inputs), files=files, wall_s=wall_s, rows=rows)
-        self.save()
+        made = MadeInRanges(inputs=dict(inputs), files=files, wall_s=wall_s, rows=rows)
+        self.state.in_ranges[name] = made
+        self._log({"name": name, "in_ranges": _as_record(made)})
 
     def latest(self, name: str) -> Part | MadeInRanges | None:
         """Return what parts.json names as the newest of a mart, whatever it was made of."""
@@ -161,23 +163,15 @@ class PartsFolder:
         query: str,
         types: Types,
         bounded: Sequence[str] = (),
-        *,
-        is_range: bool = False,
     ) -> Part:
-        """Run a query, store its rows in their order as a part, and return the part.
+        """Run a query, store its rows in their order as a part, and return the part."""
+        return self.add(write_part(connection, self.folder, name, inputs, query, types, bounded))
 
-        A kill loses a range if it comes within `SAVE_S` seconds; the next build makes it again.
-        """
-        return self.add(
-            write_part(connection, self.folder, name, inputs, query, types, bounded), is_range=is_range
-        )
-
-    def add(self, part: Part, *, is_range: bool = False) -> Part:
+    def add(self, part: Part) -> Part:
         """Note a part that was written, and return it."""
         self.state.parts.pop(part.file, None)
         self.state.parts[part.file] = part
-        if not is_range or time.monotonic() - self._saved_s > SAVE_S:
-            self.save()
+        self._log({"part": _as_record(part)})
         return part
 
     def rows_sql(self, parts: list[Part], types: Types) -> str:
@@ -223,7 +217,6 @@ class PartsFolder:
     def save(self, *, is_durable: bool = False) -> None:
         """Write parts.json by rename; with `is_durable` it also survives a power cut."""
         state = self.state
-        self._saved_s = time.monotonic()
         facts = {
             "format": FORMAT,
             **{
@@ -237,10 +230,16 @@ class PartsFolder:
         path = self.folder / STATE
         if is_durable:
             write_atomically(path, lambda sink: sink.write(text.encode()))
-            return
-        temporary = temporary_path(path)
-        temporary.write_text(text)
-        temporary.replace(path)
+        else:
+            temporary = temporary_path(path)
+            temporary.write_text(text)
+            temporary.replace(path)
+        (self.folder / LOG).unlink(missing_ok=True)
+
+    def _log(self, made: dict[str, Any]) -> None:
+        """Add a line to parts.log."""
+        with (self.folder / LOG).open("a", encoding="utf-8") as log:
+            log.write(json.dumps(made) + "\n")
 
     def _is_whole(self, part: Part) -> bool:
         """Tell whether a part has its size, and its bytes as well unless they were forced to disk."""
@@ -333,7 +332,7 @@ def _begin(folder: Path) -> None:
     """Write parts.json in a new folder. Raises DatabaseError for a folder with the files of others."""
     if (folder / STATE).exists():
         return
-    ours = {FOLDER_LOCK, temporary_path(folder / STATE).name}
+    ours = {FOLDER_LOCK, LOG, temporary_path(folder / STATE).name}
     if any(path.name not in ours for path in folder.iterdir()):
         raise DatabaseError(f"{folder} has files, but no {STATE}; move it away, or choose another --database")
     PartsFolder(folder).save()
@@ -348,17 +347,35 @@ def _file(name: str, inputs: Inputs) -> str:
     return f"{name}/{digest(dict(inputs))[:32]}.parquet"
 
 
-def _read_state(path: Path) -> State:
-    """Read parts.json; a missing or strange one means that every part is made anew."""
+def _read_state(folder: Path) -> State:
+    """Read parts.json and parts.log; a missing or strange parts.json means that every part is made anew."""
     try:
-        facts = json.loads(path.read_text())
+        facts = json.loads((folder / STATE).read_text())
         if facts.pop("format") != FORMAT:
             return State()
         parts = {one["file"]: Part(**one) for one in facts.pop("parts")}
         in_ranges = {name: MadeInRanges(**one) for name, one in facts.pop("in_ranges", {}).items()}
-        return State(parts=parts, in_ranges=in_ranges, **facts)
+        state = State(parts=parts, in_ranges=in_ranges, **facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return State()
+    _read_log(folder / LOG, state)
+    return state
+
+
+def _read_log(path: Path, state: State) -> None:
+    """Add what parts.log has; a line that a kill or a full disk cut off ends it."""
+    try:
+        with path.open(encoding="utf-8") as log:
+            for line in log:
+                made = json.loads(line)
+                if "part" in made:
+                    part = Part(**made["part"])
+                    state.parts.pop(part.file, None)
+                    state.parts[part.file] = part
+                else:
+                    state.in_ranges[made["name"]] = MadeInRanges(**made["in_ranges"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
 
 
 def _replaced(types: Types, type_: str) -> str:

@@ -48,10 +48,9 @@ class Hands(Protocol):
 
 @dataclass(eq=False)
 class Job:
-    """Is one part that others make; `piece` tells the rows that it reads where it is a range of its mart."""
+    """Is one part that others make."""
 
     work: Callable[[], Part]
-    piece: Piece | None
     future: Future[Part] = field(default_factory=Future)
 
 
@@ -82,7 +81,7 @@ class Crew:
         piece: Piece | None = None,
     ) -> Job:
         """Have a part made as `Hands.made` does, when a thread is free and nothing more urgent waits."""
-        job = Job(partial(self._hands.made, mart, name, inputs, rows, early, piece), piece)
+        job = Job(partial(self._hands.made, mart, name, inputs, rows, early, piece))
         self._waiting.put((-self._urgencies[mart], next(self._numbers), job))
         self._threads.submit(self._do_most_urgent)
         return job
