@@ -49,6 +49,9 @@ INPUTS: Final = (
 # What engine.py reads to make them.
 READ_FOR_INPUTS: Final = ("stg_blocks", "stg_external_blocks")
 
+# Types of which the least and the greatest value of a file can be kept.
+ORDERED_TYPES: Final = ("INTEGER", "BIGINT", "TIMESTAMP WITH TIME ZONE")
+
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -191,13 +194,20 @@ class Catalog:
         return tuple(model for model in self.models if model.layer == layer)
 
     def bounded_columns(self, name: str) -> list[str]:
-        """Return the columns of a relation by whose values ranges tell which of its files they read."""
+        """Return the columns of a relation of whose values the least and the greatest are kept for each file.
+
+        By them ranges tell which of its files they read, and checks which files can hold rows of one key.
+        """
         conditions = (
             model.ranges.reads[name]
             for model in self.models
             if model.ranges is not None and name in model.ranges.reads
         )
-        return bounded_columns(conditions)
+        model = self.by_name.get(name)
+        keys = (
+            () if model is None else (column.name for column in model.columns if column.type in ORDERED_TYPES)
+        )
+        return sorted({*bounded_columns(conditions), *(key for key in keys if model and key in model.grain)})
 
     def stored_below(self, name: str) -> list[str]:
         """Return the stored relations that a model reads, directly or through views, each once."""

@@ -7,7 +7,7 @@ lacks that, the check is not applicable: it neither passes nor fails. The result
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import duckdb
@@ -16,6 +16,7 @@ from analysis.catalog import Catalog, Model, Severity
 from analysis.errors import DatabaseError
 from analysis.fingerprints import Fingerprints
 from analysis.parts import digest
+from analysis.stored import Stored
 
 Outcome = Literal["passed", "warned", "failed", "not applicable"]
 COLUMNS: Final = ("name", "outcome", "n_offending", "reason")
@@ -68,12 +69,14 @@ class CheckResult:
 class EarlierChecks:
     """Keeps the results of earlier checks, so that a check whose inputs did not change is not run again.
 
-    `known` maps the name of a check to a list: a hash of what it read, the number of offending rows, and what
-    was missing.
+    `known` maps the name of a check to a list: a hash of what it read, the number of offending rows, what was
+    missing, and for each group of files that was checked by itself the number of offending rows, by a hash of
+    what is in the files. `stored` tells the files of relations.
     """
 
     fingerprints: Fingerprints
     known: dict[str, list[Any]]
+    stored: Mapping[str, Stored] = field(default_factory=dict)
 
 
 def run_checks(
@@ -141,16 +144,21 @@ def why_not_applicable(results: Iterable[CheckResult]) -> list[str]:
     return lines + ([f"not applicable: the grain of relations without rows: {n_empty}"] if n_empty else [])
 
 
-def duplicates(model: Model) -> str:
-    """Return the SQL of a query for the keys (values of the grain) that more than one row of a model has."""
+def duplicates(model: Model, rows: str | None = None) -> str:
+    """Return the SQL of a query for the keys (values of the grain) that more than one row of a model has.
+
+    With `rows`, a query, only these rows of the model are looked at.
+    """
     keys = ", ".join(model.grain)
-    return f"SELECT {keys} FROM {model.name} GROUP BY ALL HAVING count(*) > 1"  # noqa: S608 - names from our own heads
+    source = model.name if rows is None else f"({rows})"
+    return f"SELECT {keys} FROM {source} GROUP BY ALL HAVING count(*) > 1"  # noqa: S608 - names from our own heads
 
 
 class _Check(NamedTuple):
     """Holds one check that is to be run: its query, and what the query needs.
 
     `needs` maps a relation or column that must have rows or values to a text that says what is missing.
+    `keyed` is the model of which the check asks whether its grain is unique.
     """
 
     name: str
@@ -159,6 +167,7 @@ class _Check(NamedTuple):
     needs: Mapping[str, str]
     sql: str
     reads: frozenset[str]
+    keyed: Model | None = None
 
     def result(self, n_offending: int, missing: str | None) -> CheckResult:
         """Return the CheckResult of this check, given the number of offending rows and what was missing."""
@@ -188,6 +197,7 @@ def _checks(catalog: Catalog) -> Iterator[_Check]:
                 needs,
                 duplicates(model),
                 frozenset({model.name}),
+                model,
             )
 
 
@@ -199,9 +209,34 @@ def _run_if_changed(
     known = earlier.known.get(check.name)
     if known is not None and known[0] == inputs:
         return check.result(known[1], known[2])
-    result = _run(connection, check)
-    earlier.known[check.name] = [inputs, result.n_offending, result.missing]
-    return result
+    groups = _groups(check, earlier)
+    if len(groups) == 1:
+        result = _run(connection, check)
+        earlier.known[check.name] = [inputs, result.n_offending, result.missing, {}]
+        return result
+    before = {} if known is None else known[3]
+    found = {key: before[key] if key in before else _count(connection, sql) for key, sql in groups.items()}
+    n_offending = sum(found.values())
+    earlier.known[check.name] = [inputs, n_offending, None, found]
+    return check.result(n_offending, None)
+
+
+def _groups(check: _Check, earlier: EarlierChecks) -> dict[str, str]:
+    """Map what is in each group of files that can be checked by itself to the query that does so.
+
+    Rows of one key are in one group. There is one group where nothing is known of files.
+    """
+    model = check.keyed
+    stored = None if model is None else earlier.stored.get(model.name)
+    if model is None or stored is None:
+        return {"": check.sql}
+    groups = stored.apart(model.grain)
+    return {
+        digest([check.sql, stored.meaning, [file.content for file in files]])[:32]: duplicates(
+            model, stored.query(files)
+        )
+        for files in groups
+    }
 
 
 def _run(connection: duckdb.DuckDBPyConnection, check: _Check) -> CheckResult:

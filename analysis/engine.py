@@ -169,7 +169,7 @@ class _Build:
         write_comments(connection, self._catalog)
         n_steps = len(self.marts.made)
         progress(Step(name="checks", number=n_steps, n_steps=n_steps, left_s=None))
-        earlier = EarlierChecks(fingerprints, self._parts.state.checks)
+        earlier = EarlierChecks(fingerprints, self._parts.state.checks, self.marts.stored)
         checks = run_checks(connection, self._catalog, earlier)
         self._facts["checks"] = [asdict(check) for check in checks]
         self._facts["n_rows"] = {

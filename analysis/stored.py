@@ -1,6 +1,6 @@
 """Tell which files hold the rows of a relation, and how some of them are read alone."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,25 @@ class Stored:
     def admitting(self, bounds: Sequence[Bound], known: Known) -> list[File]:
         """Return the files that can hold rows for which all bounds are kept."""
         return [file for file in self.files if admits(bounds, file.extent, known)]
+
+    def apart(self, columns: Iterable[str]) -> list[list[File]]:
+        """Return the files in as many groups as a column allows, so that no value of it is in two groups."""
+        found = [list(self.files)]
+        for column in columns:
+            extents = [file.extent.get(column) for file in self.files]
+            placed = [(both, file) for both, file in zip(extents, self.files, strict=True) if both]
+            if len(placed) < len(self.files):
+                continue
+            groups: list[list[File]] = []
+            reached = 0
+            for (least, greatest), file in sorted(placed):
+                if not groups or least > reached:
+                    groups.append([])
+                    reached = greatest
+                groups[-1].append(file)
+                reached = max(reached, greatest)
+            found = max(found, groups, key=len)
+        return found
 
 
 def of_parts(parts: PartsFolder, made: Sequence[Part], types: Types) -> Stored:
