@@ -40,12 +40,20 @@ CpuBackend().search(bytes(80), 0, 0, 1)
 )
 
 
+_compiling: list[subprocess.Popen[bytes]] = []
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile once, before several processes would compile the same loops at the same time."""
+    """Begin to compile once what several processes would else compile at the same time."""
     if getattr(session.config.option, "numprocesses", None):
-        started = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for code in WARM_UPS]
-        for process in started:
-            process.wait()
+        _compiling.extend(subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for code in WARM_UPS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished() -> None:
+    """Hand out no test before all is compiled; the processes collect their tests meanwhile."""
+    for process in _compiling:
+        process.wait()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
