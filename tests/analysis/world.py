@@ -1,7 +1,8 @@
 """Write small worlds, which tests describe row by row, as datasets of the contract.
 
 A row gives the columns that matter, as text or as Python values; the others are null or zero. Hashes and
-txids are labels of at most 32 characters, times are seconds after `START`, lists are separated by spaces.
+txids are labels of at most 32 characters, times are seconds after `START`, lists are separated by spaces;
+`-` is an empty list.
 
 Shortcuts, so that a case can be read:
 - a block's `arrived_at` makes it seen and connected at that time at node `n`, with its C in the stream;
@@ -31,6 +32,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "block_arrivals": {"kind": "pushed"},
     "coverage": {"topic": "mempool", "end_reason": "shutdown"},
 }
+NO_ITEMS = "-"
 EVERYTHING = {"from_at": -1e6, "to_at": 1e7}
 
 Rows = Iterable[Mapping[str, Any]]
@@ -112,7 +114,7 @@ def _value(type_: pa.DataType, value: Any) -> Any:
     """Convert a text or a Python value into a value of an Arrow type."""
     if pa.types.is_list(type_):
         items = value.split() if isinstance(value, str) else value
-        return [_value(type_.value_type, item) for item in items]
+        return [] if value == NO_ITEMS else [_value(type_.value_type, item) for item in items]
     if pa.types.is_struct(type_):
         value_sat, _, script = value.partition(":")
         return {"value_sat": int(value_sat), "script": bytes.fromhex(script)}

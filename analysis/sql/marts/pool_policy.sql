@@ -121,8 +121,7 @@ judged as (
         numbered.n_taken + numbered.n_passed_over as n_trials,
         coalesce(adjusted.p_values[numbered.number] < getvariable('policy_alpha'), false)
         and numbered.n_telling_blocks >= getvariable('min_policy_blocks') as is_different,
-        numbered.n_taken * (numbered.n_ordinary_taken + numbered.n_ordinary_passed_over)
-        < numbered.n_ordinary_taken * (numbered.n_taken + numbered.n_passed_over) as is_fewer
+        coalesce(numbered.test.odds < 1, false) as is_fewer
     from numbered
     cross join adjusted
 )

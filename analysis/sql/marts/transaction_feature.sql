@@ -6,8 +6,10 @@ of them has no row. truc: version 3 (BIP 431). anchor: a pay-to-anchor output. e
 threshold and no fee, so that a child must pay. large_op_return: an OP_RETURN script above 83 bytes, the old limit of
 Bitcoin Core. below_1_sat_vb: an own feerate below 1 sat/vB, the old relay limit. envelope: data in a script that is
 never run, as inscriptions have. bare_multisig: a multisig output without a hash. full_rbf: it replaced a transaction
-that did not signal that it may be replaced (BIP 125), as our mempool events tell. Files of version 0.1.0 lack some of
-these columns; what is null is not claimed.
+that did not signal that it may be replaced, as our mempool events tell. A transaction of version 3 always signals that
+(BIP 431), and one with an unconfirmed parent may have the signal from there (BIP 125) or may have left with that
+parent. So what it replaced is of another version, and had no unconfirmed parent at its entry. Files of version 0.1.0
+lack some of these columns; what is null is not claimed.
 """
 grain = ["txid", "feature"]
 [columns]
@@ -42,9 +44,11 @@ seen as (
 ),
 
 unsignalled as (
-    select distinct txid
+    select distinct
+        node,
+        txid
     from stg_mempool_txs
-    where signals_rbf = false
+    where signals_rbf = false and version != 3 and len(parents) = 0
 ),
 
 marked as (
@@ -95,7 +99,7 @@ marked as (
         'full_rbf' as feature
     from stg_mempool_events
     inner join unsignalled
-        on stg_mempool_events.hash = unsignalled.txid
+        on stg_mempool_events.node = unsignalled.node and stg_mempool_events.hash = unsignalled.txid
     where stg_mempool_events.removal_reason = 'replaced' and stg_mempool_events.replaced_by is not null
 )
 
