@@ -18,6 +18,7 @@ is connected or disconnected. A transaction whose bytes were seen lately is not 
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise, repeat
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the module calls its exception `error`
@@ -92,7 +93,10 @@ class TxOut(NamedTuple):
 
 
 class TxTraits(NamedTuple):
-    """Holds what policies of nodes ask about a transaction, named as the columns of `mempool_txs` are."""
+    """Holds what policies of nodes ask about a transaction, named as the columns of `mempool_txs` are.
+
+    Transactions that are alike share one, with its list, so the list is never changed.
+    """
 
     op_return_bytes: int
     n_dust_outputs: int
@@ -521,21 +525,22 @@ def transaction_records(
     return map(_new, repeat(Transaction), columns)
 
 
-def _traits(data: Bytes, layout: Layout) -> "map[TxTraits]":
-    """Yield the traits of each transaction of a layout: OP_RETURN, dust, envelopes, types of outputs."""
+def _traits(data: Bytes, layout: Layout) -> list[TxTraits]:
+    """Return the traits of each transaction of a layout: OP_RETURN, dust, envelopes, types of outputs."""
     types = output_types(data, layout.scripts)
     found = transaction_traits(data, layout, types)
-    names = [OUTPUT_TYPES[number] for number in types.tolist()]
-    limits = [*layout.txs["first_output"].tolist(), len(names)]
-    columns = zip(
-        found["op_return_bytes"].tolist(),
-        found["n_dust_outputs"].tolist(),
-        found["n_envelopes"].tolist(),
-        found["envelope_bytes"].tolist(),
-        [names[begin:end] for begin, end in pairwise(limits)],
-        strict=True,
-    )
-    return map(_new, repeat(TxTraits), columns)
+    columns = (found[name].tolist() for name in TxTraits._fields[:-1])
+    types_of_each = _cut(types, np.append(layout.txs["first_output"], len(types)))
+    return list(map(_traits_of, *columns, types_of_each))
+
+
+@lru_cache(maxsize=4096)
+def _traits_of(
+    op_return_bytes: int, n_dust_outputs: int, n_envelopes: int, envelope_bytes: int, types: bytes
+) -> TxTraits:
+    """Return traits by their numbers; `types` has the number of each output's type, a byte each."""
+    names = [OUTPUT_TYPES[number] for number in types]
+    return TxTraits(op_return_bytes, n_dust_outputs, n_envelopes, envelope_bytes, names)
 
 
 def _cut(values: Bytes, limits: Integers) -> list[bytes]:

@@ -10,6 +10,7 @@ Folders are those of `collector.dataset.schema`. The names of those by height ar
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
@@ -86,17 +87,17 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -
             raise RowRefused(f"a batch for {table.name} has other columns than the contract: {rows.schema}")
         check_values(table, rows)
         return rows
-    given = set().union(*{tuple(row) for row in rows})  # a few kinds of rows, not each of them
+    given = _columns(table, rows)
     _refuse_unknown(table, given)
     arrays = []
     for column in table.columns:
-        if column.nullable and column.name not in given:
+        if column.name not in given:
+            if not column.nullable:
+                raise RowRefused(f"a row of {table.name} has no {column.name}")
             arrays.append(pa.nulls(len(rows), column.type))
             continue
         try:
-            arrays.append(pa.array(_values(rows, column), column.type))
-        except KeyError:
-            raise RowRefused(f"a row of {table.name} has no {column.name}") from None
+            arrays.append(pa.array(given[column.name], column.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise RowRefused(f"{table.name}.{column.name}: {error}") from None
     batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
@@ -104,17 +105,21 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -
     return batch
 
 
-def _values(rows: Sequence[Mapping[str, Any]], column: Column) -> list[Any]:
-    """Return the values of `column` in all rows; None where a row lacks a nullable column.
+def _columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the values of each column that a row names; None where a row lacks it.
 
-    Raises KeyError where a row lacks a column that is not nullable.
+    Left out is a column that must not be null and that a row lacks. Most often all rows name the same.
     """
-    try:
-        return [row[column.name] for row in rows]
-    except KeyError:
-        if not column.nullable:
-            raise
-        return [row.get(column.name) for row in rows]
+    if not rows:
+        return {column.name: [] for column in table.columns}
+    first = rows[0]
+    if all(len(row) == len(first) for row in rows):
+        with suppress(KeyError):
+            return {name: [row[name] for row in rows] for name in first}
+    needed = (column.name for column in table.columns if not column.nullable)
+    lacking = {name for name in needed if any(name not in row for row in rows)}
+    names: set[str] = set().union(*rows) - lacking
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _refuse_unknown(table: Table, names: Iterable[str]) -> None:

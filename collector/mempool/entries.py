@@ -33,6 +33,7 @@ from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
 NO_OUTPUTS: Final[
     Outputs
 ] = {}  # shared to save memory: at a start every mempool transaction has a pending row
+NO_TRAITS: Final = (None, None, None, None, None)
 GIVE_UP_US: Final = 10_000_000  # how long to wait for the reason why a transaction left
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long to wait for its block: a busy node answers late
 MOST_UNREAD: Final = 3  # answers of a wrong form about one transaction; then its row lacks its fee
@@ -483,9 +484,21 @@ class PendingEntries:
 def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow:
     """Return the row of `mempool_txs` for an entry without a fee: what its event and its bytes tell.
 
-    Columns whose values are not known yet are left out.
+    Columns whose values are not known yet are left out, or null.
     """
-    row: MempoolTxRow = {
+    body = entry.body
+    if body is None:
+        return {
+            "node": node,
+            "session": session,
+            "txid": entry.txid,
+            "entered_at": entry.entered_us,
+            "first_seen_kind": entry.kind,
+            "mempool_sequence": entry.mempool_sequence,
+            "parents": entry.parents,
+        }
+    op_return_bytes, n_dust_outputs, n_envelopes, envelope_bytes, output_types = body.traits or NO_TRAITS
+    return {  # one expression, because adding to a dict takes longer
         "node": node,
         "session": session,
         "txid": entry.txid,
@@ -493,22 +506,22 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
         "first_seen_kind": entry.kind,
         "mempool_sequence": entry.mempool_sequence,
         "parents": entry.parents,
+        "wtxid": body.wtxid,
+        "size_bytes": body.size_bytes,
+        "weight_wu": body.weight_wu,
+        "vsize_vb": body.vsize_vb,
+        "n_inputs": body.n_inputs,
+        "n_outputs": body.n_outputs,
+        "output_value_sat": body.output_value_sat,
+        "signals_rbf": body.signals_rbf,
+        "version": body.version,
+        "locktime": body.locktime,
+        "op_return_bytes": op_return_bytes,
+        "n_dust_outputs": n_dust_outputs,
+        "n_envelopes": n_envelopes,
+        "envelope_bytes": envelope_bytes,
+        "output_types": output_types,
     }
-    body = entry.body
-    if body is not None:
-        row["wtxid"] = body.wtxid
-        row["size_bytes"] = body.size_bytes
-        row["weight_wu"] = body.weight_wu
-        row["vsize_vb"] = body.vsize_vb
-        row["n_inputs"] = body.n_inputs
-        row["n_outputs"] = body.n_outputs
-        row["output_value_sat"] = body.output_value_sat
-        row["signals_rbf"] = body.signals_rbf
-        row["version"] = body.version
-        row["locktime"] = body.locktime
-        if body.traits is not None:
-            _put_traits(row, body.traits)
-    return row
 
 
 def fill_traits(finished: Sequence[FinishedRow]) -> None:
