@@ -149,9 +149,7 @@ def _add_pools(router: APIRouter, results: Results) -> None:
     def one_pool(slug: str) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
             pool = questions.pool(reader, slug)
-            runs = policy.in_words(
-                pool["policy"], pool["signalling"], pool["header_times"], pool["algorithms"]
-            )
+            runs = policy.in_words({part.mart: pool[name] for name, part in questions.POOL_PARTS.items()})
             return {"pool": pool, "runs": runs, "title": text.printable(pool["pool_name"])}
 
         return _shown(results, "pool.html.j2", "/pools", "Pool", facts)

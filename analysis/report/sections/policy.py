@@ -22,6 +22,8 @@ from analysis.report.text import (
     listed,
     listed_pools,
     p_value,
+    plural,
+    printable,
 )
 from analysis.report.topic import Topic
 
@@ -47,12 +49,16 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 TELLING: Final = ("refuses", "disfavours", "favours")  # verdicts that tell a pool from others
 MOST_NAMED: Final = 3
+MIN_BLOCKS_WITH: Final = 5  # blocks with candidates for payments elsewhere; with fewer nothing is said
+Facts = Mapping[str, Sequence[Row]]  # rows by mart
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "pool_policy": Read("pool_policy", "pool, feature"),
         "signalling": Read("signalling", "pool, signal", "n_signalling > 0"),
         "pool_clock": Read("pool_clock", "pool", "n_blocks > 0 or n_earliest > 0"),
         "pool_algorithm": Read("pool_algorithm", "pool, segment", "pool != 'unknown'"),
+        "out_of_band": Read("out_of_band", "pool"),
+        "sub_pool": Read("sub_pool", "pool, block_count desc, maker"),
     }
 )
 LACKS: Final = (
@@ -70,10 +76,12 @@ def figures_and_tables(marts: Marts) -> Content:
 
     Where every pool only mines what our nodes accept, nothing tells them apart, and there is no section.
     """
-    rows, signals, clocks, segments = (marts.ranked(name) for name in READS)
-    if not (signals or clocks or told_apart(segments) or any(row["verdict"] in TELLING for row in rows)):
+    facts = {name: marts.ranked(name) for name in READS}
+    if not _tells_apart(facts):
         return Content(parts=[], missing=[LACKS])
-    parts = [_words_table(marts, rows, signals, clocks, segments)]
+    rows, signals, clocks = facts["pool_policy"], facts["signalling"], facts["pool_clock"]
+    segments = facts["pool_algorithm"]
+    parts = [_words_table(marts, facts)]
     if rows:
         parts.append(_policy_table(marts, rows))
     if signals:
@@ -85,26 +93,57 @@ def figures_and_tables(marts: Marts) -> Content:
     return Content(parts=parts, missing=[])
 
 
-def in_words(
-    policies: Sequence[Row], signals: Sequence[Row], clocks: Sequence[Row], segments: Sequence[Row]
-) -> str:
-    """Say in plain words what the rows of a pool in pool_policy, signalling, pool_clock, pool_algorithm show.
+def in_words(facts: Facts) -> str:
+    """Say in plain words what the rows of one pool show; `facts` has at least the marts of READS.
 
     The text goes on from the name of the pool: `mines envelopes; signals version bit 4`.
     """
     said = []
     for verdict, words in WORDS.items():
-        names = [FEATURES[row["feature"]] for row in policies if row["verdict"] == verdict]
+        names = [FEATURES[row["feature"]] for row in facts["pool_policy"] if row["verdict"] == verdict]
         if names:
             said.append(words.format(listed(names)))
-    named = [signal_name(row) for row in signals if row["n_signalling"]]
+    named = [signal_name(row) for row in facts["signalling"] if row["n_signalling"]]
     if named:
         said.append(f"signals {listed(named)}")
     said += [
-        f"dates its headers {_clock_words(row)}" for row in clocks if row["lag_median_low_s"] is not None
+        f"dates its headers {_clock_words(row)}"
+        for row in facts["pool_clock"]
+        if row["lag_median_low_s"] is not None
     ]
-    said += algorithm_words(segments)
+    said += algorithm_words(facts["pool_algorithm"])
+    said += [_candidate_words(row) for row in facts["out_of_band"] if _has_candidates(row)]
+    makers = [f"{printable(row['maker'])} ({_of_blocks(row)})" for row in facts["sub_pool"]]
+    if makers:
+        said.append(f"mines templates of {listed(makers)}")
     return "; ".join(said) or "shows nothing that tells it from others"
+
+
+def _tells_apart(facts: Facts) -> bool:
+    """Tell whether anything shows a pool that differs from another."""
+    return bool(
+        facts["signalling"]
+        or facts["pool_clock"]
+        or facts["sub_pool"]
+        or told_apart(facts["pool_algorithm"])
+        or any(row["verdict"] in TELLING for row in facts["pool_policy"])
+        or any(_has_candidates(row) for row in facts["out_of_band"])
+    )
+
+
+def _has_candidates(row: Row) -> bool:
+    return bool(row["n_blocks_with"] >= MIN_BLOCKS_WITH)
+
+
+def _candidate_words(row: Row) -> str:
+    """Say how many transactions of a pool seem to be paid for elsewhere, and in how many blocks."""
+    found = plural(row["n_candidates"], "transaction that pays", "transactions that pay")
+    blocks = plural(row["n_judged"], "block")
+    return f"has {found} far less than its own order asks for, in {count(row['n_blocks_with'])} of {blocks}"
+
+
+def _of_blocks(row: Row) -> str:
+    return f"{count(row['block_count'])} of {plural(row['pool_block_count'], 'block')}"
 
 
 def signal_name(row: Row) -> str:
@@ -146,18 +185,12 @@ def _signals(marts: Marts) -> list[str]:
     return [f"Signalled: {listed(named)}."] if named else []
 
 
-def _words_table(
-    marts: Marts,
-    policies: Sequence[Row],
-    signals: Sequence[Row],
-    clocks: Sequence[Row],
-    segments: Sequence[Row],
-) -> Table:
-    found = {row["pool"] for row in (*policies, *signals, *clocks, *segments)}
+def _words_table(marts: Marts, facts: Facts) -> Table:
+    found = {row["pool"] for rows in facts.values() for row in rows}
     lines = [
         {
             "pool": row["pool"],
-            "words": in_words(*(_of(row["pool"], rows) for rows in (policies, signals, clocks, segments))),
+            "words": in_words({name: _of(row["pool"], rows) for name, rows in facts.items()}),
         }
         for row in marts.shares
         if row["pool"] in found
@@ -169,7 +202,8 @@ def _words_table(
         [MartColumn("What it does", lambda row: row["words"], kind="text")],
         lines,
         mart="pool_policy",
-        records=policies,
+        records=facts["pool_policy"],
+        note="Evidence: the tables below; of low payments, the section on templates. None is a proof.",
     )
 
 

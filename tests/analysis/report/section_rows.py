@@ -372,6 +372,11 @@ def _policy(pools: list[str]) -> dict[str, Rows]:
             | {"verdict": verdict, "adjusted_p_value": 0.001}
             for pool, verdict, n_mined in zip(pools[:2], ("refuses", "mines"), (0, 12), strict=True)
         ],
+        "sub_pool": [
+            {"pool": pools[0], "maker": "Farm \x1b", "block_count": 7, "pool_block_count": 80}
+            | {"first_height": 941_001, "last_height": 941_070}
+            | ratio("maker", 0.09, 0.05)
+        ],
         "signalling": [
             {"pool": pools[0], "signal": "bit_4", "n_blocks": 80, "n_signalling": 40}
             | {"first_height": 941_000, "last_height": 941_100}

@@ -126,7 +126,15 @@ def test_a_block_is_explained(site: Site) -> None:
 def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
     """The page says in words what the answer of the API has as rows."""
     facts = site.data("/api/v1/pools/alpha")
-    said = policy.in_words(*(facts[part] for part in ("policy", "signalling", "header_times", "algorithms")))
+    marts = {
+        "pool_policy": "policy",
+        "signalling": "signalling",
+        "pool_clock": "header_times",
+        "pool_algorithm": "algorithms",
+        "out_of_band": "out_of_band",
+        "sub_pool": "makers",
+    }
+    said = policy.in_words({mart: facts[part] for mart, part in marts.items()})
 
     assert f"This pool {said}." in site.get("/pools/alpha").text
 
