@@ -4,13 +4,15 @@ method = """
 For each block that our dataset or a block table has, each fact is compared with the same fact in every block table,
 by block hash; time and target also with imported headers. A height at which a block table, a header or a list of
 arrivals names a block that block_facts does not have is
-the fact 'block_hash'. A block that a list calls stale and our active chain holds is the fact 'is_active'. A pool that a label names and our rules do not is in label_agreement.
+the fact 'block_hash'. A block that a list calls stale and our active chain holds is the fact 'is_active'. Sizes that others
+give by height are compared at that height. Where no source gives a coinbase, labels that stand for different pools are the fact
+'pool'. A label of a block whose coinbase is known is in label_agreement.
 """
 grain = ["height", "fact", "source", "value"]
 [columns]
 height = "INTEGER  height of the block"
-fact = "VARCHAR  block_hash, is_active, header_time, bits, n_tx, size_bytes, weight_wu, fees_sat or subsidy_sat"
-told_by = "VARCHAR  source that block_facts uses: observed, backfilled, or the name of an imported source"
+fact = "VARCHAR  block_hash, is_active, header_time, bits, n_tx, size_bytes, weight_wu, fees_sat, subsidy_sat or pool"
+told_by = "VARCHAR  source of the fact that block_facts uses: observed, backfilled, or the name of an imported source"
 told_value = "VARCHAR  value of that source"
 source = "VARCHAR  imported source that disagrees"
 value = "VARCHAR  value of the imported source"
@@ -39,9 +41,10 @@ ours as (
     select
         block_hash,
         height,
-        told_by,
-        fees_told_by,
         unnest(['header_time', 'bits', 'n_tx', 'size_bytes', 'weight_wu', 'fees_sat', 'subsidy_sat']) as fact,
+        unnest([
+            header_told_by, header_told_by, sizes_told_by, sizes_told_by, sizes_told_by, fees_told_by, told_by
+        ]) as told_by,
         unnest([
             cast(epoch(header_time) as bigint), bits, n_tx, size_bytes, weight_wu, fees_sat, subsidy_sat
         ]) as amount
@@ -69,6 +72,60 @@ named as (
     from stg_external_headers
 ),
 
+labels as (
+    select
+        source,
+        height,
+        label
+    from stg_external_pool_labels
+    union all
+    select
+        source,
+        height,
+        label
+    from stg_external_block_sizes
+),
+
+-- What others tell of a height, not of a hash. A label of ours without a pool of that name contradicts nobody.
+of_heights as (
+    select
+        block_facts.height,
+        'n_tx' as fact,
+        block_facts.sizes_told_by as told_by,
+        cast(block_facts.n_tx as varchar) as told_value,
+        sizes.source,
+        cast(sizes.n_tx as varchar) as value
+    from block_facts
+    inner join stg_external_block_sizes as sizes
+        on block_facts.height = sizes.height
+    union all
+    select
+        block_facts.height,
+        'size_bytes' as fact,
+        block_facts.sizes_told_by as told_by,
+        cast(block_facts.size_bytes as varchar) as told_value,
+        sizes.source,
+        cast(sizes.size_bytes as varchar) as value
+    from block_facts
+    inner join stg_external_block_sizes as sizes
+        on block_facts.height = sizes.height
+    union all
+    select
+        block_facts.height,
+        'pool' as fact,
+        block_facts.pool_told_by as told_by,
+        told_names.slug as told_value,
+        labels.source,
+        names.slug as value
+    from block_facts
+    inner join pool_names as told_names
+        on lower(block_facts.label) = told_names.name
+    inner join labels
+        on block_facts.height = labels.height
+    inner join pool_names as names
+        on lower(labels.label) = names.name
+),
+
 -- Heights at which the dataset has a block, but not this one. A stale block of ours at the height is no disagreement.
 strangers as (
     select
@@ -87,7 +144,7 @@ strangers as (
 select
     ours.height,
     ours.fact,
-    case when ours.fact = 'fees_sat' then ours.fees_told_by else ours.told_by end as told_by,
+    ours.told_by,
     cast(ours.amount as varchar) as told_value,
     theirs.source,
     cast(theirs.amount as varchar) as value
@@ -95,6 +152,16 @@ from ours
 inner join theirs
     on ours.block_hash = theirs.block_hash and ours.fact = theirs.fact
 where ours.amount != theirs.amount
+union all
+select
+    height,
+    fact,
+    told_by,
+    told_value,
+    source,
+    value
+from of_heights
+where told_value != value
 union all
 select
     height,

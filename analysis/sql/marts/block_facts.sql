@@ -7,16 +7,20 @@ of arrivals, each kind by the name of the source. A kind further down adds a blo
 it has a block. Where several sources of a kind name different blocks for a height, the block that most of them name
 counts, then the source whose name comes first. Where a list of labels has no time, the time is that of the next list
 that has one. A block of ours whose fees are unknown takes them from a block table that has the same hash; fees_told_by
-then names that table.
+then names that table. Where the table of a block lacks a fact, it comes from the first other table that has the same hash and
+tells it, then from a list that tells it for the height.
 
 Imported headers come last, as no header tells who mined a block, but their word on hash, parent, time and target is
 proved by work and goes before that of lists; header_told_by names who told the time. A header adds a block only where a
-neighbour of it is imported too. Sizes that others give by height fill a block that only lists have, and add none. A block
+neighbour of it is imported too. Sizes that others give by height fill a block without any, and add none. A block
 that a list calls stale is never taken from a table or a list.
 
 Other sources of others do not name the parent: it is the block that this table has one height below. A list of labels
 does not give the hash; a header with that height, the parent that the header above it names, or a list of arrivals does. Where none
 does, block_hash is a key made of the height (label_block_key), which no real hash can equal.
+
+A coinbase names the pool by our rules. A label counts only where there is no coinbase: that of a block table first, then that of
+a list, and one that is 'unknown' last; pool_told_by names whose coinbase or label it is.
 """
 grain = ["block_hash"]
 [columns]
@@ -33,10 +37,13 @@ subsidy_sat = "BIGINT  new coins this height allows; null where no source gives 
 coinbase_value_sat = "BIGINT  value of the coinbase's outputs; null where no source gives it"
 coinbase_script = "BLOB  the coinbase's scriptSig, raw; null where no source gives it"
 coinbase_outputs = "STRUCT(value_sat BIGINT, script BLOB)[]  the coinbase's outputs; null where no source gives them"
-label = "VARCHAR  name of the pool in a label list; only for a block that only label lists have"
+label = "VARCHAR  name of the pool as others write it; only for a block without a coinbase"
 verdict = "VARCHAR  result of our verification; 'not verified' for a block from an imported source"
 told_by = "VARCHAR  source of the block: observed, backfilled, or the name of an imported source"
+hash_told_by = "VARCHAR  source of block_hash: observed, backfilled, or the name of an imported source; null where it is a key"
 header_told_by = "VARCHAR  source of header_time and bits: observed, backfilled, or the name of an imported source; null where header_time is"
+sizes_told_by = "VARCHAR  source of n_tx, size_bytes and weight_wu: observed, backfilled, or the name of an imported source; null while all are unknown"
+pool_told_by = "VARCHAR  source of the coinbase or the label: observed, backfilled, or the name of an imported source; null where there is neither"
 fees_told_by = "VARCHAR  source of the fees: observed, backfilled, or the name of an imported source; null while they are unknown"
 */
 with
@@ -73,22 +80,43 @@ table_choices as (
     qualify row_number() over (partition by height order by n_sources desc, first_source, block_hash) = 1
 ),
 
-table_blocks as (
-    select stg_external_blocks.*
-    from stg_external_blocks
-    inner join table_choices
-        on
-            stg_external_blocks.block_hash = table_choices.block_hash
-            and stg_external_blocks.source = table_choices.first_source
-),
-
-table_fees as (
+-- Of each block, each fact from the first table that tells it.
+table_facts as (
     select
         block_hash,
-        arg_min(fees_sat, source) as fees_sat,
-        min(source) as source
+        arg_min(struct_pack(source := source, header_time := header_time, bits := bits), source) filter (
+            where header_time is not null
+        ) as header,
+        arg_min(
+            struct_pack(source := source, n_tx := n_tx, size_bytes := size_bytes, weight_wu := weight_wu),
+            (n_tx is null, source)
+        ) filter (
+            where coalesce(n_tx, size_bytes, weight_wu) is not null
+        ) as sized,
+        arg_min(struct_pack(source := source, fees_sat := fees_sat), source) filter (
+            where fees_sat is not null
+        ) as paid,
+        arg_min(subsidy_sat, source) as subsidy_sat,
+        arg_min(struct_pack(source := source, coinbase_script := coinbase_script), source) filter (
+            where coinbase_script is not null
+        ) as coinbase,
+        arg_min(
+            struct_pack(source := source, label := pool_label), (lower(pool_label) in ('', 'unknown'), source)
+        ) filter (
+            where pool_label is not null
+        ) as named
     from stg_external_blocks
     group by block_hash
+),
+
+table_blocks as (
+    select
+        table_choices.height,
+        table_choices.first_source,
+        table_facts.*
+    from table_choices
+    inner join table_facts
+        on table_choices.block_hash = table_facts.block_hash
 ),
 
 held_heights as (
@@ -102,12 +130,13 @@ held_heights as (
 labels as (
     select
         height,
-        arg_min(struct_pack(source := source, label := label), source) as named,
+        arg_min(
+            struct_pack(source := source, label := label), (lower(label) in ('', 'unknown'), source)
+        ) as named,
         arg_min(struct_pack(source := source, header_time := header_time), source) filter (
             where header_time is not null
         ) as timed
     from stg_external_pool_labels
-    where height not in (select held_heights.height from held_heights)
     group by height
 ),
 
@@ -152,7 +181,8 @@ chained_headers as (
 header_parents as (
     select
         height - 1 as height,
-        prev_hash as block_hash
+        prev_hash as block_hash,
+        source
     from headers
 ),
 
@@ -160,13 +190,15 @@ sizes as (
     select
         height,
         arg_min(n_tx, source) as n_tx,
-        arg_min(size_bytes, source) as size_bytes
+        arg_min(size_bytes, source) as size_bytes,
+        min(source) as source
     from stg_external_block_sizes
     group by height
 ),
 
 listed_heights as (
     select height from labels
+    where height not in (select held_heights.height from held_heights)
     union
     select height from arrivals
     union
@@ -187,8 +219,11 @@ listed_blocks as (
         headers.bits,
         sizes.n_tx,
         sizes.size_bytes,
+        sizes.source as size_source,
         labels.named.label,
+        labels.named.source as label_source,
         coalesce(labels.named.source, arrivals.source, headers.source) as source,
+        coalesce(headers.source, header_parents.source, arrivals.source) as hash_source,
         case
             when headers.header_time is not null then headers.source
             else labels.timed.source
@@ -237,23 +272,37 @@ told as (
         table_blocks.block_hash,
         table_blocks.height,
         headers.prev_hash,
-        coalesce(table_blocks.header_time, headers.header_time) as header_time,
-        coalesce(table_blocks.bits, headers.bits) as bits,
-        table_blocks.n_tx,
-        table_blocks.size_bytes,
-        table_blocks.weight_wu,
-        table_blocks.fees_sat,
-        table_blocks.subsidy_sat,
-        table_blocks.coinbase_script,
-        cast(null as varchar) as label,
-        table_blocks.source as told_by,
+        coalesce(table_blocks.header.header_time, headers.header_time, labels.timed.header_time) as header_time,
+        coalesce(table_blocks.header.bits, headers.bits) as bits,
+        case when table_blocks.sized is null then sizes.n_tx else table_blocks.sized.n_tx end as n_tx,
         case
-            when table_blocks.header_time is not null then table_blocks.source
-            else headers.source
-        end as header_told_by
+            when table_blocks.sized is null then sizes.size_bytes
+            else table_blocks.sized.size_bytes
+        end as size_bytes,
+        table_blocks.sized.weight_wu,
+        table_blocks.paid.fees_sat,
+        table_blocks.subsidy_sat,
+        table_blocks.coinbase.coinbase_script,
+        case
+            when table_blocks.coinbase is null then coalesce(table_blocks.named.label, labels.named.label)
+        end as label,
+        table_blocks.first_source as told_by,
+        table_blocks.first_source as hash_told_by,
+        case
+            when table_blocks.header is not null then table_blocks.header.source
+            when headers.header_time is not null then headers.source
+            else labels.timed.source
+        end as header_told_by,
+        coalesce(table_blocks.sized.source, sizes.source) as sizes_told_by,
+        coalesce(table_blocks.coinbase.source, table_blocks.named.source, labels.named.source) as pool_told_by,
+        table_blocks.paid.source as fees_told_by
     from table_blocks
     left join headers
         on table_blocks.block_hash = headers.block_hash
+    left join labels
+        on table_blocks.height = labels.height
+    left join sizes
+        on table_blocks.height = sizes.height
     union all
     select
         listed_blocks.block_hash,
@@ -269,7 +318,11 @@ told as (
         null as coinbase_script,
         listed_blocks.label,
         listed_blocks.source as told_by,
-        listed_blocks.header_source as header_told_by
+        listed_blocks.hash_source as hash_told_by,
+        listed_blocks.header_source as header_told_by,
+        listed_blocks.size_source as sizes_told_by,
+        listed_blocks.label_source as pool_told_by,
+        null as fees_told_by
     from listed_blocks
 )
 
@@ -282,7 +335,7 @@ select
     own.n_tx,
     own.size_bytes,
     own.weight_wu,
-    coalesce(own.fees_sat, table_fees.fees_sat) as fees_sat,
+    coalesce(own.fees_sat, table_facts.paid.fees_sat) as fees_sat,
     own.subsidy_sat,
     own.coinbase_value_sat,
     own.coinbase_script,
@@ -290,11 +343,14 @@ select
     cast(null as varchar) as label,
     own.verdict,
     own.told_by,
+    own.told_by as hash_told_by,
     own.told_by as header_told_by,
-    case when own.fees_sat is not null then own.told_by else table_fees.source end as fees_told_by
+    own.told_by as sizes_told_by,
+    own.told_by as pool_told_by,
+    case when own.fees_sat is not null then own.told_by else table_facts.paid.source end as fees_told_by
 from own
-left join table_fees
-    on own.block_hash = table_fees.block_hash
+left join table_facts
+    on own.block_hash = table_facts.block_hash
 union all
 select
     told.block_hash,
@@ -313,8 +369,11 @@ select
     told.label,
     'not verified' as verdict,
     told.told_by,
+    told.hash_told_by,
     told.header_told_by,
-    case when told.fees_sat is not null then told.told_by end as fees_told_by
+    told.sizes_told_by,
+    told.pool_told_by,
+    told.fees_told_by
 from told
 left join single_blocks
     on told.height - 1 = single_blocks.height

@@ -23,6 +23,7 @@ clock = "VARCHAR  whose clock gives interval_s: own, or the name of an imported 
 header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
 n_mempool = "BIGINT  transactions waiting when the block arrived, at the node with most; null where not measured"
 told_by = "VARCHAR  source of the block: observed, backfilled, or the name of an imported source"
+emptiness_told_by = "VARCHAR  source of is_empty: observed, backfilled, or the name of an imported source; null where is_empty is"
 */
 with
 
@@ -74,7 +75,8 @@ select
     end as clock,
     seconds_between(parent.header_time, block.header_time) as header_interval_s,
     waiting.n_mempool,
-    block.told_by
+    block.told_by,
+    case when block.is_empty is not null then block.sizes_told_by end as emptiness_told_by
 from chain_blocks as block
 inner join block_pool
     on block.block_hash = block_pool.block_hash

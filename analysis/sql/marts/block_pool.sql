@@ -3,9 +3,8 @@ summary = "Which pool mined each block, by which rule, and which other pools als
 method = """
 All rules are evaluated on the raw coinbase (analysis/attribution/match.py). A payout match beats a tag match. Among
 payouts the larger output wins; among tags the longest wins, then the earliest position. Every other pool with a
-matching rule is listed as a conflict. A block that no rule matches is 'unknown', which is not a pool. Where only a list
-of labels has the block, there is no coinbase: the pool is the one whose name or alias in data/pools is the label, and
-method is 'label'.
+matching rule is listed as a conflict. A block that no rule matches is 'unknown', which is not a pool. Where no source gives the
+coinbase, the pool is the one whose name or alias in data/pools is the label that others give the block, and method is 'label'.
 """
 grain = ["block_hash"]
 [columns]
@@ -21,7 +20,7 @@ n_candidates = "BIGINT  rules that match"
 conflicts = "VARCHAR[]  slugs of the other pools that match, sorted"
 coinbase_text = "VARCHAR  the coinbase script; bytes that are not printable ASCII as \\\\xNN"
 rules_hash = "VARCHAR  SHA-256 of the rule set"
-told_by = "VARCHAR  source of the coinbase or the label: observed, backfilled, or the name of an imported source"
+told_by = "VARCHAR  source of the coinbase or the label, or of the block where there is neither: observed, backfilled, or the name of an imported source"
 */
 with
 
@@ -65,7 +64,7 @@ select
     coalesce(candidates.conflicts, []) as conflicts,
     printable(block_facts.coinbase_script) as coinbase_text,
     rule_set.rules_hash,
-    block_facts.told_by
+    coalesce(block_facts.pool_told_by, block_facts.told_by) as told_by
 from block_facts
 cross join rule_set
 left join candidates

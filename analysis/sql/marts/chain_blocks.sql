@@ -25,6 +25,7 @@ weight_wu = "BIGINT  BIP141 weight"
 fees_sat = "BIGINT  sum of the fees; null while unknown"
 subsidy_sat = "BIGINT  new coins this height allows; null where no source gives it"
 told_by = "VARCHAR  source of the block, as in block_facts: observed, backfilled, or the name of an imported source"
+sizes_told_by = "VARCHAR  source of n_tx, size_bytes and weight_wu: observed, backfilled, or the name of an imported source; null while all are unknown"
 fees_told_by = "VARCHAR  source of the fees: observed, backfilled, or the name of an imported source; null while they are unknown"
 */
 with recursive
@@ -173,6 +174,7 @@ select
     valid_blocks.fees_sat,
     valid_blocks.subsidy_sat,
     valid_blocks.told_by,
+    valid_blocks.sizes_told_by,
     valid_blocks.fees_told_by
 from valid_blocks
 inner join longest

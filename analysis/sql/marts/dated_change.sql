@@ -110,7 +110,7 @@ successions as (
     from pool_rename
     inner join pool_life
         on pool_rename.other = pool_life.pool
-    where pool_rename.evidence = 'payout' and pool_rename.is_succession
+    where pool_rename.evidence = 'payout' and pool_rename.is_succession and pool_life.first_day is not null
 ),
 
 changes as (

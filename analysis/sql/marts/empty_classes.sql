@@ -17,6 +17,7 @@ n_unknown = "BIGINT  empty blocks whose mempool or interval is not known"
 excluded_empty_ratio = "DOUBLE  0..1, rate of empty blocks without blocks at which nothing was waiting; null when none is left"
 excluded_empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 excluded_empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+told_by = "VARCHAR[]  sources of these blocks and of their sizes, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -52,7 +53,8 @@ select
     counts.n_unknown,
     empty_rate.fillable_empty_ratio as excluded_empty_ratio,
     empty_rate.fillable_empty_low_ratio as excluded_empty_low_ratio,
-    empty_rate.fillable_empty_high_ratio as excluded_empty_high_ratio
+    empty_rate.fillable_empty_high_ratio as excluded_empty_high_ratio,
+    empty_rate.told_by
 from counts
 inner join empty_rate
     on

@@ -25,6 +25,7 @@ header_interval_s = "DOUBLE  s since the parent's header time"
 n_mempool = "BIGINT  transactions waiting when the block arrived, at the node with most; null where not measured"
 template_ready_s = "DOUBLE  s after the parent's arrival until a node of ours had a filled template on it"
 evidence = "VARCHAR  mempool_empty, unknown, before_template, soon or late"
+told_by = "VARCHAR[]  sources of the block, of its emptiness and of its interval, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -56,7 +57,8 @@ select
         when block.interval_s > getvariable('fast_s') then 'late'
         when filled.ready_at is null and filled_before.ready_at is not null then 'before_template'
         else 'soon'
-    end as evidence
+    end as evidence,
+    sources_of([block.told_by, block.emptiness_told_by, nullif(block.clock, 'own')]) as told_by
 from block_intervals as block
 inner join chain_blocks
     on block.block_hash = chain_blocks.block_hash

@@ -32,6 +32,7 @@ nonempty_high_per_s = "DOUBLE  upper bound of the 95 % interval"
 empty_ratio = "DOUBLE  0..1, empty ones among the owner's blocks of the bin; null when there are none"
 empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
+told_by = "VARCHAR[]  sources of these blocks, their sizes and their arrivals, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -87,16 +88,19 @@ found as (
 ),
 
 owners as (
-    select distinct
+    select
         grouped_by,
-        owner
+        owner,
+        sources_of(flatten(list(told_by))) as told_by
     from owner_intervals
+    group by grouped_by, owner
 ),
 
 counts as (
     select
         owners.grouped_by,
         owners.owner,
+        owners.told_by,
         exposures.*,
         coalesce(found.n_empty, 0) as n_empty,
         coalesce(found.n_nonempty, 0) as n_nonempty,
@@ -138,6 +142,7 @@ select
     nonempty_interval.high / positive_s as nonempty_high_per_s,
     n_empty / nullif(n_empty + n_nonempty, 0) as empty_ratio,
     ratio_interval.low as empty_low_ratio,
-    ratio_interval.high as empty_high_ratio
+    ratio_interval.high as empty_high_ratio,
+    told_by
 from judged
 order by grouped_by, owner != 'all', owner, clock, from_s

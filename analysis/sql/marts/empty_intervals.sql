@@ -40,6 +40,7 @@ p_value = "DOUBLE  0..1, two-sided; null without enough data"
 adjusted_p_value = "DOUBLE  0..1, corrected for the number of pools; that of 'all' is p_value"
 rank_biserial = "DOUBLE  -1..1, negative: empty blocks come faster; null without enough data"
 enough_data = "BOOLEAN  both kinds have min_timed timed blocks"
+told_by = "VARCHAR[]  sources of these blocks, their sizes and their arrivals, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -48,7 +49,8 @@ blocks_of as (
         pool,
         pool_name,
         is_empty,
-        interval_s
+        interval_s,
+        [told_by, emptiness_told_by, nullif(clock, 'own')] as told_by
     from block_intervals
     where is_active and is_empty is not null
     union all
@@ -56,7 +58,8 @@ blocks_of as (
         'all' as pool,
         'all blocks' as pool_name,
         is_empty,
-        interval_s
+        interval_s,
+        [told_by, emptiness_told_by, nullif(clock, 'own')] as told_by
     from block_intervals
     where is_active and is_empty is not null
 ),
@@ -65,6 +68,7 @@ counts as (
     select
         pool,
         pool_name,
+        sources_of(flatten(list(told_by))) as told_by,
         count(*) as n_blocks,
         count(*) filter (where is_empty) as n_empty,
         count(interval_s) filter (where is_empty) as n_empty_timed,
@@ -115,7 +119,8 @@ select
     test.p_value,
     adjusted_p_values(list(test.p_value) over of_family)[row_number() over of_family] as adjusted_p_value,
     test.rank_biserial,
-    enough_data
+    enough_data,
+    told_by
 from judged
 window
     of_family as (

@@ -35,6 +35,7 @@ stratified_odds = "DOUBLE  'all' only: the same odds within owners; null where n
 stratified_odds_low = "DOUBLE  lower bound of the 95 % interval; null when odds are 0"
 stratified_odds_high = "DOUBLE  upper bound of the 95 % interval; null when odds are 0"
 stratified_p_value = "DOUBLE  0..1, two-sided, with correction for continuity"
+told_by = "VARCHAR[]  sources of these blocks and their sizes, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -46,7 +47,8 @@ counts as (
         count(*) filter (where is_after_same) as n_after_same,
         count(*) filter (where is_after_same and is_empty) as n_empty_after_same,
         count(*) filter (where not is_after_same) as n_after_other,
-        count(*) filter (where not is_after_same and is_empty) as n_empty_after_other
+        count(*) filter (where not is_after_same and is_empty) as n_empty_after_other,
+        sources_of(flatten(list(told_by))) as told_by
     from owner_intervals
     where is_after_same is not null and not is_nothing_waiting
     group by grouped_by, owner, owner_name
@@ -105,7 +107,8 @@ select
     stratified.odds as stratified_odds,
     stratified.odds_low as stratified_odds_low,
     stratified.odds_high as stratified_odds_high,
-    stratified.p_value as stratified_p_value
+    stratified.p_value as stratified_p_value,
+    told_by
 from judged
 window
     of_family as (

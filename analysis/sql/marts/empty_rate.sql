@@ -24,7 +24,7 @@ empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 fillable_empty_ratio = "DOUBLE  0..1, rate of empty blocks without blocks at which nothing was waiting; null when none is left"
 fillable_empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 fillable_empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
-told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
+told_by = "VARCHAR[]  sources of these blocks and of their sizes, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -32,6 +32,7 @@ blocks as (
     select
         owner_periods.*,
         block_intervals.is_empty,
+        block_intervals.emptiness_told_by,
         coalesce(block_intervals.n_mempool = 0, false) as is_nothing_waiting
     from owner_periods
     inner join block_intervals
@@ -48,7 +49,7 @@ counts as (
         owner_name,
         is_unknown,
         min(height) as owner_first_height,
-        sources_of(list(told_by)) as told_by,
+        sources_of(list_concat(list(told_by), list(emptiness_told_by))) as told_by,
         count(*) as n_blocks,
         count(*) filter (where is_empty) as n_empty,
         count(*) filter (where is_nothing_waiting) as n_nothing_waiting,

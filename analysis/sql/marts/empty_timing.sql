@@ -17,7 +17,7 @@ grouped_by = "VARCHAR  pool, owner or proxy, as in block_owner"
 owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for every block"
 clock = "VARCHAR  arrival, or header as a fallback"
 owner_name = "VARCHAR  name of the owner"
-n_blocks = "BIGINT  blocks on the active chain"
+n_blocks = "BIGINT  blocks on the active chain of which it is known whether they are empty"
 n_mempool_empty = "BIGINT  those left out because nothing was waiting"
 n_empty = "BIGINT  empty blocks with an interval"
 n_nonempty = "BIGINT  other blocks with an interval"
@@ -39,6 +39,7 @@ rank_biserial = "DOUBLE  -1..1, negative: empty blocks come faster; null without
 enough_data = "BOOLEAN  both kinds have min_timed timed blocks"
 empty_bias_s = "DOUBLE  s, median over empty blocks of the interval on this clock minus that of arrivals; null where no block has both"
 nonempty_bias_s = "DOUBLE  s, the same of other blocks"
+told_by = "VARCHAR[]  sources of these blocks, their sizes and their arrivals, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -59,6 +60,7 @@ kinds as (
         grouped_by,
         owner,
         owner_name,
+        told_by,
         interval_s as arrival_s,
         is_nothing_waiting,
         timing.clock,
@@ -73,6 +75,7 @@ counts as (
         owner,
         clock,
         owner_name,
+        sources_of(flatten(list(told_by))) as told_by,
         count(*) as n_blocks,
         count(*) filter (where is_nothing_waiting) as n_mempool_empty,
         count(empty_s) as n_empty,
@@ -127,7 +130,8 @@ select
     test.rank_biserial,
     enough_data,
     empty_bias_s,
-    nonempty_bias_s
+    nonempty_bias_s,
+    told_by
 from judged
 window
     of_family as (

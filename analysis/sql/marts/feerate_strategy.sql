@@ -68,7 +68,7 @@ counts as (
         kinds.feerate_kind,
         count(measured.block_hash) as n_blocks,
         count(*) filter (where blocks_of.is_empty) as n_empty,
-        count(*) filter (where not blocks_of.is_empty and measured.block_hash is null) as n_unmeasured,
+        count(*) filter (where not coalesce(blocks_of.is_empty, false) and measured.block_hash is null) as n_unmeasured,
         coalesce(sum(measured.n_top), 0) as n_top,
         coalesce(sum(measured.n_top_taken), 0) as n_top_taken,
         coalesce(sum(measured.n_tied), 0) as n_tied,

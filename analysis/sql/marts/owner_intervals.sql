@@ -1,8 +1,9 @@
 /*
-summary = "Each block of the active chain with its interval, once under its owner and once under 'all'."
+summary = "Each block of which it is known whether it is empty, with its interval, once under its owner and once under 'all'."
 method = """
 block_intervals with the owners of block_owner, so that pools, their owners and groups that share templates are measured
-in the same way. Every block appears twice in each grouping: under its owner, and under 'all'. A pool knows its own
+in the same way. Blocks of the active chain of which no source tells whether they are empty are left out: they are neither.
+Every block appears twice in each grouping: under its owner, and under 'all'. A pool knows its own
 block before anybody else: is_after_same says whether block and parent have the same owner, each as of its own day.
 """
 grain = ["grouped_by", "owner", "block_hash"]
@@ -16,6 +17,7 @@ is_nothing_waiting = "BOOLEAN  the mempool is known to have had nothing waiting"
 is_after_same = "BOOLEAN  its parent is of the same owner; null when either is unknown or the dataset lacks the parent"
 interval_s = "DOUBLE  s since the parent's arrival; null where either arrival is unknown"
 header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
+told_by = "VARCHAR[]  sources of the block, of its emptiness and of its interval, each once: observed, backfilled, or names of imported sources"
 */
 select
     own.grouped_by,
@@ -26,7 +28,8 @@ select
     coalesce(block_intervals.n_mempool = 0, false) as is_nothing_waiting,
     case when not own.is_unknown and not parent.is_unknown then own.owner = parent.owner end as is_after_same,
     block_intervals.interval_s,
-    cast(block_intervals.header_interval_s as double) as header_interval_s
+    cast(block_intervals.header_interval_s as double) as header_interval_s,
+    sources_of([own.told_by, block_intervals.emptiness_told_by, nullif(block_intervals.clock, 'own')]) as told_by
 from block_owner as own
 inner join block_intervals
     on own.block_hash = block_intervals.block_hash
@@ -34,4 +37,5 @@ inner join chain_blocks
     on own.block_hash = chain_blocks.block_hash
 left join block_owner as parent
     on own.grouped_by = parent.grouped_by and chain_blocks.prev_hash = parent.block_hash
+where block_intervals.is_empty is not null
 order by own.grouped_by, own.height

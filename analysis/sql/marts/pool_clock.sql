@@ -25,6 +25,7 @@ n_chained = "BIGINT  blocks of the pool whose eleven predecessors are known"
 n_earliest = "BIGINT  those of them with the earliest time that consensus allows"
 earliest_ratio = "DOUBLE  0..1, n_earliest / n_chained"
 n_behind = "BIGINT  those of them with a time before that of their parent"
+told_by = "VARCHAR[]  sources of the header times, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -67,6 +68,7 @@ clocks as (
     select
         block_pool.pool,
         block_pool.pool_name,
+        block_facts.header_told_by,
         coalesce(past.n_before = 11, false) as is_chained,
         dated.header_s = past.median_time_past_s + 1 as is_earliest,
         dated.header_s < past.parent_s as is_behind,
@@ -75,6 +77,8 @@ clocks as (
     from dated
     inner join block_pool
         on dated.block_hash = block_pool.block_hash
+    inner join block_facts
+        on dated.block_hash = block_facts.block_hash
     left join past
         on dated.block_hash = past.block_hash
     left join arrival_stamps
@@ -88,6 +92,7 @@ pools as (
     select
         pool,
         pool_name,
+        sources_of(list(header_told_by)) as told_by,
         count(lag_s) as n_blocks,
         median(lag_s) as lag_median_s,
         median_interval(list(lag_s order by lag_s) filter (where lag_s is not null)) as lag_bounds,
@@ -124,7 +129,8 @@ select
     pools.n_chained,
     pools.n_earliest,
     pools.n_earliest / nullif(pools.n_chained, 0) as earliest_ratio,
-    pools.n_behind
+    pools.n_behind,
+    pools.told_by
 from pools
 inner join slopes
     on pools.pool = slopes.pool

@@ -23,9 +23,9 @@ pool = "VARCHAR  slug"
 pool_name = "VARCHAR  name of the pool"
 block_count = "BIGINT  blocks on the active chain"
 first_height = "INTEGER  its first block in the window"
-first_day = "DATE  UTC day of that block's header time"
+first_day = "DATE  UTC day of that block's header time; null where no source gives it"
 last_height = "INTEGER  its last block in the window"
-last_day = "DATE  UTC day of that block's header time"
+last_day = "DATE  UTC day of that block's header time; null where no source gives it"
 silent_before_count = "BIGINT  blocks of the window before its first"
 silent_before_p_value = "DOUBLE  0..1, chance of such a silence up to a hole, at the share that the pool had next to it"
 silent_before_adjusted_p_value = "DOUBLE  0..1, corrected for two tests of every pool"
@@ -69,6 +69,8 @@ placed as (
         *,
         piece = min(piece) over (partition by owner) as is_in_first_piece,
         piece = max(piece) over (partition by owner) as is_in_last_piece,
+        number = min(number) over (partition by owner) as is_first,
+        number = max(number) over (partition by owner) as is_last,
         row_number() over (partition by owner, piece order by number) as place,
         row_number() over (partition by owner, piece order by number desc) as place_from_last
     from bounded
@@ -82,9 +84,9 @@ lives as (
         sources_of(list(told_by)) as told_by,
         count(*) as block_count,
         min(height) as first_height,
-        arg_min(day, height) as first_day,
+        max(day) filter (where is_first) as first_day,
         max(height) as last_height,
-        arg_max(day, height) as last_day,
+        max(day) filter (where is_last) as last_day,
         min(number) - 1 as silent_before_count,
         total_block_count - max(number) as silent_after_count,
         least(count(*) filter (where is_in_first_piece), getvariable('recent_blocks')) as first_block_count,

@@ -19,6 +19,7 @@ maker_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 maker_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 first_height = "INTEGER  height of the first of its blocks"
 last_height = "INTEGER  height of the last of them"
+told_by = "VARCHAR[]  sources of the coinbases, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -28,6 +29,7 @@ mined as (
         block_pool.pool_name,
         block_pool.height,
         block_pool.block_hash,
+        block_pool.told_by,
         hex(block_facts.coinbase_script) as script_hex
     from block_pool
     inner join chain_blocks
@@ -43,6 +45,7 @@ named as (
         mined.pool,
         mined.height,
         mined.block_hash,
+        mined.told_by,
         pool_makers.maker
     from mined
     inner join pool_makers
@@ -68,6 +71,7 @@ counted as (
     select
         pool,
         maker,
+        sources_of(list(told_by)) as told_by,
         count(*) as block_count,
         min(height) as first_height,
         max(height) as last_height
@@ -96,6 +100,7 @@ select
     maker_interval.low as maker_low_ratio,
     maker_interval.high as maker_high_ratio,
     first_height,
-    last_height
+    last_height,
+    told_by
 from bounded
 order by pool, block_count desc, maker
