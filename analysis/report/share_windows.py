@@ -14,7 +14,7 @@ from analysis.report.basis import on_blocks
 from analysis.report.charts.marks import Event
 from analysis.report.charts.ratios import RatioRow, ratio_panel
 from analysis.report.charts.stacks import PARTIAL_KEY, Layer, Period, stack_panel
-from analysis.report.data import UNKNOWN, Marts, Read, Row
+from analysis.report.data import MIN_EPOCH_BLOCKS, UNKNOWN, Marts, Read, Row
 from analysis.report.model import Figure, Panel, Table
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.pools import pool_colour, prominent_pools
@@ -172,7 +172,8 @@ def stack_figure(marts: Marts) -> Figure | None:
         title="Shares over time",
         caption=(
             "Shares of all blocks, stacked, per day, week or month. The pools are those that are largest "
-            "over all and of late; the others are one layer. A period without a block stays empty. "
+            "over all and of late; the others are one layer. A period without a block, and a month with "
+            f"fewer than {MIN_EPOCH_BLOCKS} blocks, stays empty. "
             "In weeks and months, a block without a time is placed by its height. "
             "Intervals are in the table."
         ),
@@ -299,18 +300,23 @@ def _length(marts: Marts) -> int | None:
 
 
 def _periods(marts: Marts, rows: Sequence[Row], layers: Sequence[Layer]) -> list[Period]:
-    """Return for each period the share of blocks of each layer, and a text with them, the largest first."""
+    """Return for each period the share of blocks of each layer, and a text with them, the largest first.
+
+    A month of which the dataset has only some blocks, fewer than a day's, is left out.
+    """
     named = {layer.key: layer.label for layer in layers}
     found: dict[dt.date, list[Row]] = {}
     for row in rows:
         found.setdefault(row["from_day"], []).append(row)
     periods = []
     for day, shares in sorted(found.items()):
+        total, kind = shares[0]["total_block_count"], shares[0]["period_kind"]
+        if kind == "month" and not shares[0]["is_complete"] and total < MIN_EPOCH_BLOCKS:
+            continue  # chance alone would fill the column
         counts: dict[str, int] = {}
         for row in shares:
             key = row["pool"] if row["pool"] in named else OTHER
             counts[key] = counts.get(key, 0) + row["block_count"]
-        total, kind = shares[0]["total_block_count"], shares[0]["period_kind"]
         said = {row["pool"]: _share_words(marts, row) for row in shares if row["pool"] in named}
         if OTHER in counts:
             said[OTHER] = f"{named[OTHER]} {percent(counts[OTHER] / total)}"

@@ -18,6 +18,7 @@ from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import ALL, Marts, Read, Row
 from analysis.report.model import Content, Figure, Table, Unanswered
 from analysis.report.pools import left_out_note, ratio_row, rows_to_draw
+from analysis.report.sections import clocks
 from analysis.report.tables import (
     MartColumn,
     RowHead,
@@ -61,6 +62,7 @@ NOT_WATCHED: Final = (
 LEAST_S: Final = 0.001
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
+        **clocks.READS,
         "stale_rate": Read("stale_rate", "pool"),
         "stale_branches": Read("stale_branches", "from_height, first_hash"),
         "reorg_depth": Read("reorg_depth", "depth"),
@@ -70,7 +72,11 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Return the headline sentences: stale blocks, deepest reorganisation, the slowest node's delay."""
+    """Return the headline sentences: stale blocks, reorganisations, our slowest node, clocks of others."""
+    return [*_of_our_nodes(marts), *clocks.sentences(marts)]
+
+
+def _of_our_nodes(marts: Marts) -> list[str]:
     row = next((r for r in marts.rows("stale_rate") if r["pool"] == ALL), None)
     if row is None or not row["n_blocks"]:
         return []
@@ -108,7 +114,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> Content:
-    """Return the section: stale blocks, reorganisations, and propagation between our nodes."""
+    """Return the section: stale blocks, reorganisations, propagation between our nodes, clocks of others."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     pushed = [row for row in marts.ranked("stale_rate") if row["n_blocks"]]
@@ -125,6 +131,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts.append(_node_table(marts))
     else:
         missing.append(ONE_NODE)
+    parts += clocks.tables(marts)
     if not parts:
         return Content(parts=[], missing=[NOT_WATCHED])
     return Content(parts=parts, missing=missing)
@@ -279,7 +286,8 @@ TOPIC: Final = Topic(
     intro=(
         "A stale block lost against another block of the same height. A node announces such a "
         "rival only when the rival becomes its tip, so the rate is a lower bound. Propagation is "
-        "the time between our own nodes, on one clock."
+        "the time between our own nodes, on one clock. Lists of arrivals that others published were "
+        "stamped by clocks of their own, so a difference between two of them is also one of clocks."
     ),
     sentences=sentences,
     content=figures_and_tables,

@@ -223,25 +223,6 @@ def test_an_epoch_with_few_blocks_makes_no_spike(marts: Marts) -> None:
     assert [day for day, _ in long.over_time("hashrate")] == [days_of[401]]
 
 
-def test_blocks_without_a_time_make_a_course_of_epochs(marts: Marts) -> None:
-    """A course is drawn per epoch where only a few of the blocks have a time, and so a day."""
-    days = [
-        {"period_kind": "day", "period": "2020-01-01", "block_count": 1},
-        {"period_kind": "day", "period": "2020-01-14", "block_count": 1},
-    ]
-    epochs = [
-        {"period_kind": "epoch", "period": "401", "block_count": 2016},
-        {"period_kind": "epoch", "period": "402", "block_count": 1500},
-    ]
-    days_of = {401: dt.date(2020, 1, 1), 402: dt.date(2020, 1, 14)}
-    sparse = replace(marts, tables={**marts.tables, "hashrate": [*days, *epochs]}, epochs=days_of)
-
-    assert [(day, row["block_count"]) for day, row in sparse.over_time("hashrate")] == [
-        (days_of[401], 2016),
-        (days_of[402], 1500),
-    ]
-
-
 def test_the_two_methods_of_hashrate_say_on_which_blocks_they_rest(marts: Marts) -> None:
     """Where many blocks have a difficulty and no time, the sentence does not pass them off as timed."""
     row = marts.whole_window("hashrate")
@@ -253,6 +234,49 @@ def test_the_two_methods_of_hashrate_say_on_which_blocks_they_rest(marts: Marts)
     said = hashrate.TOPIC.section(sparse)[0].findings[0]
     assert said.startswith("10 blocks of known difficulty and time need ")
     assert "by the difficulty of 40 blocks, also those without a time, it is" in said
+
+
+def test_days_of_a_few_blocks_are_no_course(marts: Marts) -> None:
+    """If only some headers have a time, the blocks of known height are drawn by difficulty epoch."""
+    days = [{"period_kind": "day", "period": f"2020-01-{n:02d}", "n_blocks": 1} for n in range(1, 21)]
+    epochs = [{"period_kind": "epoch", "period": f"{400 + n}", "n_blocks": 2016} for n in range(20)]
+    days_of = {400 + n: dt.date(2020, 1, 1 + n) for n in range(20)}
+    sparse = replace(marts, tables={**marts.tables, "empty_rate": [*days, *epochs]}, epochs=days_of)
+    whole = [row | {"n_blocks": 2016} for row in days]
+    dense = replace(sparse, tables={**marts.tables, "empty_rate": [*whole, *epochs]})
+
+    assert {row["period_kind"] for _, row in sparse.over_time("empty_rate")} == {"epoch"}
+    assert {row["period_kind"] for _, row in dense.over_time("empty_rate")} == {"day"}
+
+
+def test_lists_of_arrivals_are_compared(marts: Marts) -> None:
+    """Clocks of others are shown with their intervals and differences, also if no node of ours ran."""
+    intervals = {"interval_count": 990, "interval_median_s": 406.0}
+    intervals |= {"interval_median_low_s": 401.0, "interval_median_high_s": 412.0}
+    heights = {"block_count": 1000, "first_height": 7, "last_height": 1006}
+    heights |= {"missing_height_count": 0, "fork_height_count": 1, "is_whole_seconds": True}
+    lists = [{"clock": clock} | heights | intervals for clock in ("kit", "others")]
+    pair = {"clock": "kit", "other_clock": "others", "shared_count": 980, "is_whole_seconds": True}
+    pair |= {"first_count": 500, "equal_count": 300, "other_first_count": 180}
+    pair |= {"spread_median_s": 0.0, "spread_p90_s": 3.0, "spread_p99_s": 13.0}
+    nobody = {"stale_rate": [], "reorg_depth": [], "node_propagation": []}
+    tables = {
+        **marts.tables,
+        **nobody,
+        "arrival_summary": lists,
+        "arrival_spread": [pair],
+        "header_clock": [],
+    }
+    section, _ = network.TOPIC.section(replace(marts, tables=tables, spread_curve=[]))
+    own = {"arrival_summary": [lists[0] | {"clock": "own"}], "arrival_spread": []}
+    without, _ = network.TOPIC.section(replace(marts, tables=tables | own, spread_curve=[]))
+
+    assert {"6\u00a0min\u00a046\u00a0s", "13.0\u00a0s", "whole seconds"} <= cells(section)
+    assert section.findings[1].startswith(
+        "Half of 990 intervals between arrivals at kit are shorter than 6\u00a0min"
+    )
+    assert "kit and others saw the same 980 blocks" in section.findings[0]
+    assert list(without.parts) == list(without.findings) == []
 
 
 def test_periods_without_a_value_do_not_decide_how_time_is_cut(marts: Marts) -> None:

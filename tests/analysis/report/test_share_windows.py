@@ -99,6 +99,26 @@ def test_the_stack_says_its_shares_and_its_events(marts: Marts) -> None:
     assert {"hatch", "frame"} <= {key.shape for key in figure.legend}
 
 
+def test_a_month_of_a_few_timed_blocks_is_not_drawn(marts: Marts) -> None:
+    """Of three months, that with two of its blocks is left out; one that is whole stays, however small."""
+    months = [(1, False, 2), (2, True, 2), (3, False, 4000)]
+    rows = [
+        {"period_kind": "month", "from_day": dt.date(2016, month, 1), "is_complete": is_complete}
+        | {"pool": pool, "is_unknown": False, "block_count": blocks // 2, "total_block_count": blocks}
+        | {"share_ratio": 0.5, "share_low_ratio": 0.4, "share_high_ratio": 0.6}
+        for month, is_complete, blocks in months
+        for pool in ("antpool", "f2pool")
+    ]
+    days = [marts.day_shares[0] | {"day": dt.date(year, 1, 1)} for year in (2010, 2020)]
+    long = with_rows(replace(marts, day_shares=days), share_of_months=rows)
+    figure = share_windows.stack_figure(long)
+
+    assert figure is not None
+    shown = drawings.values_shown(figure.panels[-1].wide)
+    months_shown = {words[:7] for words in shown if words.startswith("2016-")}
+    assert months_shown == {"2016-02", "2016-03"}
+
+
 def test_new_difficulties_are_not_marked_on_a_chart_of_years(marts: Marts) -> None:
     """On a chart of more than 120 days only rarer events are marked."""
     first = dt.date(2026, 3, 1)
