@@ -41,13 +41,13 @@ class ExportKind(StrEnum):
 
 def import_external(  # noqa: PLR0917 - typer passes every option by name
     words: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="[KIND] FILE",
             help="What the files hold, which --from finds by itself, and the files. "
             f"KIND is one of {', '.join(KIND_NAMES)}.",
         ),
-    ],
+    ] = None,
     provider: ProviderOption = None,
     source: Annotated[str | None, typer.Option(help="Short name of who says so, e.g. my-node.")] = None,
     licence: Annotated[str | None, typer.Option(help="Terms under which the files are given.")] = None,
@@ -67,7 +67,8 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     from collector.external.providers import read_files
     from collector.external.store import Origin, read_import
 
-    kind = words[0] if words[0] in KIND_NAMES else None
+    words = words or []
+    kind = next((word for word in words[:1] if word in KIND_NAMES), None)
     paths = [Path(word) for word in words[kind is not None :]]
     _refuse_missing(kind, paths, provider, {"--source": source, "--licence": licence, "--url": url})
     settings = load_settings(config, dataset=dataset, chain=chain)

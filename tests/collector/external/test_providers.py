@@ -158,6 +158,17 @@ def test_all_missing_options_are_named_at_once(
         assert word in said
 
 
+def test_a_call_without_words_names_all_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file, the kind and the options stand in one error."""
+    assert run(monkeypatch) == 2
+
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    for word in ("FILE", "KIND", "--source", "--licence", "--url", "--from"):
+        assert word in said
+
+
 def test_columns_can_be_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
