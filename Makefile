@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo history test lint audit format bench chaos wheel site fuzz gpu docs lock clean
+.PHONY: help setup demo history test lint audit format bench chaos wheel site charts fuzz gpu docs lock clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ site:  ## Build the site of the documents into build/site, with pictures of the 
 	@test -x $(SITE)/bin/mkdocs || { $(PYTHON) -m venv $(SITE) && \
 	    $(SITE)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/site/requirements.txt; }
 	@$(SITE)/bin/python -m tests.site
+
+charts: $(READY)  ## Take the chart library of the pages from npm, as analysis/serve/uplot/package-lock.json pins it
+	@$(BIN)/python -m tests.chart_library
 
 fuzz: $(READY)  ## Fuzz what reads strangers' bytes, with atheris (SECONDS=60 in all)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Final, Literal
 
 from markupsafe import Markup
 
+from analysis.report.plot import Plot
+
 MAX_PANELS: Final = 2  # drawings of a section that are seen without opening anything: one row
 MAX_BESIDE: Final = 4  # columns of a table beside a chart
 Kind = Literal["number", "text", "long", "code"]  # a long text may wrap, and so may code
@@ -95,12 +97,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Holds one SVG drawing: `wide`, and optionally `narrow`, a second version for narrow screens."""
+    """Holds one SVG drawing: `wide`, and optionally `narrow`, a second version for narrow screens.
+
+    `plot` has its numbers, where the x axis is one that a reader can zoom into.
+    """
 
     title: str
     wide: Markup
     narrow: Markup | None = None
     colour: str = ""
+    plot: Plot | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from analysis.report.charts.lines import Axis, Line, interval_point, line_plot
+from analysis.report.charts.svg import PERCENT_LABEL
+from analysis.report.plot import Plot
 from analysis.report.text import moment, percent, percent_interval
 
 BAR_WIDTH: Final = 200
@@ -120,6 +123,15 @@ def course(rows: Sequence[Mapping[str, Any]], colour: str, label: str) -> Markup
         words = f"{moment(row['from_day'])}: {percent(row['share_ratio'])} ({interval})"
         marks.append(_DOT.format(x=x(row["from_day"]), y=y(row["share_ratio"]), colour=colour, words=words))
     return _COURSE.format(width=COURSE_WIDTH, height=COURSE_HEIGHT, label=label, marks=Markup("").join(marks))
+
+
+def course_plot(rows: Sequence[Mapping[str, Any]], colour: str, label: str) -> Plot:
+    """Return the numbers that `course` draws."""
+    points = [interval_point(row["from_day"], row, "share", "ratio") for row in rows]
+    line = Line(label="share", colour=colour, points=points)
+    return line_plot(
+        label, [line], x=Axis(title="Day (UTC)"), y=Axis(title="Part of blocks", label=PERCENT_LABEL)
+    )
 
 
 def cover_bar(intervals: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Markup:

@@ -55,12 +55,15 @@ NAVIGATION: Final = {
     "/coverage": "Coverage",
     "/methods": "Methods",
 }
-# The files that a browser may ask for, with their kind; all are our own.
+# The files that a browser may ask for, with their folder and kind; all are of this package.
 STATIC: Final = {
-    "report.css": ("analysis.report", "text/css"),
-    "serve.css": ("analysis.serve", "text/css"),
-    "report.js": ("analysis.report", "text/javascript"),
-    "serve.js": ("analysis.serve", "text/javascript"),
+    "report.css": ("analysis.report", "templates", "text/css"),
+    "serve.css": ("analysis.serve", "templates", "text/css"),
+    "report.js": ("analysis.report", "templates", "text/javascript"),
+    "serve.js": ("analysis.serve", "templates", "text/javascript"),
+    "plots.js": ("analysis.serve", "templates", "text/javascript"),
+    "uPlot.iife.min.js": ("analysis.serve", "uplot", "text/javascript"),
+    "uPlot.min.css": ("analysis.serve", "uplot", "text/css"),
 }
 PageQuery = Annotated[int, Query(ge=1, le=1_000_000, description="number of the page")]
 
@@ -94,8 +97,8 @@ def _add_static(router: APIRouter) -> None:
     def static(name: str) -> Response:
         if name not in STATIC:
             raise NotFoundError("there is no such file")
-        package, kind = STATIC[name]
-        content = (resources.files(package) / "templates" / name).read_text(encoding="utf-8")
+        package, folder, kind = STATIC[name]
+        content = (resources.files(package) / folder / name).read_text(encoding="utf-8")
         return Response(content, media_type=f"{kind}; charset=utf-8")
 
 
@@ -347,6 +350,8 @@ def _environment() -> Environment:
         "share_bar": drawing.share_bar,
         "size_bar": drawing.size_bar,
         "course": drawing.course,
+        "course_plot": drawing.course_plot,
+        "has_plots": True,
         "cover_bar": drawing.cover_bar,
         "WINDOWS": tuple(WINDOWS),
         "NOTHING": text.NOTHING,

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import altair as alt
 from markupsafe import Markup
 
-from analysis.report.charts.marks import Event, day_axis, event_layers, hover_layer, place
+from analysis.report.charts.marks import Event, day_axis, event_layers, hover_layer, place, plot_marks
 from analysis.report.charts.svg import (
     MAX_POINTED_DAYS,
     NARROW_PX,
@@ -25,6 +25,7 @@ from analysis.report.charts.svg import (
 )
 from analysis.report.data import Row
 from analysis.report.model import LegendKey, Panel
+from analysis.report.plot import Form, Plot, Series, Unit, number
 from analysis.report.text import decimal, duration, metric, percent, plural
 
 X = float | dt.date
@@ -61,6 +62,7 @@ _PX_PER_TICK: Final = 110
 _MIN_TICKS: Final = 4
 _MAX_STEPS: Final = 3
 _MAX_STRIPS: Final = 150
+MAX_PLOTTED: Final = 2000  # values of a plot that have words
 WRITERS: Final[Mapping[str, Callable[[Any], str]]] = MappingProxyType(
     {
         PLAIN_LABEL: decimal,
@@ -70,6 +72,15 @@ WRITERS: Final[Mapping[str, Callable[[Any], str]]] = MappingProxyType(
         PERCENT_LABEL: percent,
     }
 )  # how Python writes the numbers that an axis writes by a Vega expression
+UNITS: Final[Mapping[str, Unit]] = MappingProxyType(
+    {
+        PLAIN_LABEL: "number",
+        USD_LABEL: "usd",
+        HASHRATE_LABEL: "hashrate",
+        DURATION_LABEL: "duration",
+        PERCENT_LABEL: "percent",
+    }
+)  # and how the script of a page is told to write them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +165,55 @@ def line_panel(
         chart = line_chart(lines, x=x, y=y, events=events, width_px=width_px)
         return draw(chart, name=f"{name}{suffix}", title=title, description=description)
 
+    plot = line_plot(f"{title}. {description}", lines, x=x, y=y, events=events)
     if is_half:
-        return Panel(title=title, wide=at(PANEL_PX, ""))
-    return Panel(title="", wide=at(WIDE_PX, "-wide"), narrow=at(NARROW_PX, "-narrow"))
+        return Panel(title=title, wide=at(PANEL_PX, ""), plot=plot)
+    return Panel(title="", wide=at(WIDE_PX, "-wide"), narrow=at(NARROW_PX, "-narrow"), plot=plot)
+
+
+def line_plot(label: str, lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[Event] = ()) -> Plot:
+    """Return the numbers of a chart of lines; `label` is what a reader hears."""
+    lines = [replace(line, points=_with_breaks(line.points)) for line in lines]
+    is_cut = y.cuts_bands and bool(_cut_points(lines, y))
+    is_time = any(isinstance(point.x, dt.date) for line in lines for point in line.points)
+    return Plot(
+        label=label,
+        x_unit="time" if is_time else UNITS.get(x.label, "number"),
+        y_unit=UNITS.get(y.label, "number"),
+        x_title=x.title or ("Day (UTC)" if is_time else ""),
+        y_title=y.title,
+        is_x_log=x.is_log,
+        is_y_log=y.is_log,
+        y_domain=y.domain or ((0, _most(lines)) if is_cut else None),
+        series=[series for line in lines for series in _series(line)],
+        words=[
+            (number(low), number(high), words)
+            for low, high, words in hover_strips(lines, x, y, most=MAX_PLOTTED)
+        ],
+        marks=plot_marks(events),
+    )
+
+
+def _series(line: Line) -> Iterator[Series]:
+    """Yield the series of a line: what is whole, then dotted lines and rings of what is partial."""
+
+    def made(form: Form, points: Sequence[Point], dashes: Sequence[int]) -> Series:
+        numbers = [(number(point.x), point.y, point.low, point.high) for point in points]
+        return Series(label=line.label, colour=line.colour, form=form, points=numbers, dashes=dashes)
+
+    whole = [replace(p, y=None, low=None, high=None) if p.is_partial else p for p in line.points]
+    yield made(line.shape, whole, () if line.stroke == "solid" else DASHES[line.stroke])
+    if not any(point.is_partial for point in line.points):
+        return
+    if line.shape == "line":
+        joined = []
+        for before, point, after in zip(
+            [None, *line.points], line.points, [*line.points[1:], None], strict=False
+        ):
+            is_near = any(each is not None and each.is_partial for each in (before, point, after))
+            joined.append(Point(x=point.x, y=point.y if is_near else None))
+        yield made("line", joined, DASHES["dotted"])
+    yield made("rings", [point for point in line.points if point.is_partial], ())
 
 
 def _in_words(line: Line) -> str:
@@ -220,11 +277,13 @@ def _with_breaks(points: Sequence[Point]) -> list[Point]:
     return found
 
 
-def hover_strips(lines: Sequence[Line], x: Axis, y: Axis) -> list[tuple[X, X, str]]:
+def hover_strips(
+    lines: Sequence[Line], x: Axis, y: Axis, *, most: int = _MAX_STRIPS
+) -> list[tuple[X, X, str]]:
     """Return a strip (from, to, words) for each x of the lines; a pointer in the strip is nearest to x.
 
     The words give x and the value of each line there. For lines drawn as steps, a strip reaches from one x to
-    the next.
+    the next. There are about `most` strips at most; of more, every second, third and so on is left out.
     """
     said: dict[X, list[str]] = {}
     for line in lines:
@@ -232,8 +291,8 @@ def hover_strips(lines: Sequence[Line], x: Axis, y: Axis) -> list[tuple[X, X, st
             if point.y is not None:
                 said.setdefault(point.x, []).append(_words(line, point, y))
     places = sorted(said)
-    if len(places) > _MAX_STRIPS:
-        places = places[:: math.ceil(len(places) / _MAX_STRIPS)]
+    if len(places) > most:
+        places = places[:: math.ceil(len(places) / most)]
     are_steps = all(line.shape == "step" for line in lines)
     ends = [
         later if are_steps else _middle(sooner, later, is_log=x.is_log)

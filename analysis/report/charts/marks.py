@@ -9,6 +9,7 @@ from typing import Any, Final
 import altair as alt
 
 from analysis.report.charts.svg import HOVER_MARK, INK, MUTED, day_format
+from analysis.report.plot import Mark, number
 
 LETTER_PX: Final = 13  # letters closer than this would touch
 _PX_PER_TICK: Final = 110
@@ -59,7 +60,7 @@ def event_layers(
     stand beside each other as one text. Of labels that would touch, only one is written.
     """
     inside = sorted(
-        (event for event in events if _number(first) <= _number(event.x) <= _number(last)), key=_order
+        (event for event in events if number(first) <= number(event.x) <= number(last)), key=_order
     )
     spans = [event for event in inside if event.to_x is not None]
     layers: list[Any] = []
@@ -67,7 +68,7 @@ def event_layers(
         rows = [
             {
                 "x": place(event.x),
-                "to": place(min(event.to_x or last, last, key=_number)),
+                "to": place(min(event.to_x or last, last, key=number)),
                 "words": _hover(event),
             }
             for event in spans
@@ -104,11 +105,11 @@ def merged_labels(
 
     `events` are in order of x; the plot shows `first` to `last` on `plot_px` pixels.
     """
-    length = _number(last) - _number(first) or 1.0
+    length = number(last) - number(first) or 1.0
     texts: list[tuple[float | dt.date, str, str]] = []
     end_px = -1e9
     for event in events:
-        at_px = (_number(event.x) - _number(first)) / length * plot_px
+        at_px = (number(event.x) - number(first)) / length * plot_px
         if at_px < end_px and texts:
             x, label, words = texts[-1]
             if event.label not in label:
@@ -142,13 +143,17 @@ def _hover(event: Event) -> str:
 
 
 def _order(event: Event) -> tuple[float, str]:
-    return _number(event.x), event.label
+    return number(event.x), event.label
 
 
-def _number(x: float | dt.date) -> float:
-    """Return x as a float: a day or a time as seconds since 1970, a number unchanged."""
-    if isinstance(x, dt.datetime):
-        return x.timestamp()
-    if isinstance(x, dt.date):
-        return dt.datetime(x.year, x.month, x.day, tzinfo=dt.UTC).timestamp()
-    return x
+def plot_marks(events: Sequence[Event]) -> list[Mark]:
+    """Return events as a plot marks them."""
+    return [
+        Mark(
+            x=number(event.x),
+            label=event.label,
+            words=event.words or event.label,
+            to_x=None if event.to_x is None else number(event.to_x),
+        )
+        for event in events
+    ]

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import altair as alt
 from markupsafe import Markup
 
-from analysis.report.charts.marks import Event, day_axis, event_layers, hover_layer
+from analysis.report.charts.marks import Event, day_axis, event_layers, hover_layer, place, plot_marks
 from analysis.report.charts.svg import (
     INK,
     NARROW_PX,
@@ -21,6 +21,7 @@ from analysis.report.charts.svg import (
     draw,
 )
 from analysis.report.model import LegendKey, Panel
+from analysis.report.plot import Plot, Series, number
 from analysis.report.text import plural
 
 HEIGHT_PX: Final = 300
@@ -97,7 +98,46 @@ def stack_panel(
         chart = stack_chart(layers, periods, events=events, width_px=width_px)
         return draw(chart, name=f"{name}-{suffix}", title=title, description=description)
 
-    return Panel(title="", wide=at(WIDE_PX, "wide"), narrow=at(NARROW_PX, "narrow"))
+    return Panel(
+        title="",
+        wide=at(WIDE_PX, "wide"),
+        narrow=at(NARROW_PX, "narrow"),
+        plot=stack_plot(f"{title}. {description}", layers, periods, events),
+    )
+
+
+def stack_plot(
+    label: str, layers: Sequence[Layer], periods: Sequence[Period], events: Sequence[Event] = ()
+) -> Plot:
+    """Return the numbers of a chart of stacked shares."""
+
+    def points(layer: Layer) -> list[tuple[float, float | None, float | None, float | None]]:
+        return [
+            (number(at), slab and slab.high, slab and slab.low, slab and slab.high)
+            for at, slab in _steps(layers, periods, layer.key)
+        ]
+
+    return Plot(
+        label=label,
+        x_unit="time",
+        y_unit="percent",
+        x_title="Day (UTC)",
+        y_title="Part of blocks",
+        y_domain=(0, 1),
+        series=[
+            Series(
+                label=layer.label,
+                colour=layer.colour,
+                form="area",
+                points=points(layer),
+                is_hatched=layer.is_hatched,
+            )
+            for layer in layers
+        ],
+        words=[(number(each.from_day), number(each.to_day), each.words) for each in periods],
+        marks=plot_marks(events),
+        frames=[(number(each.from_day), number(each.to_day)) for each in periods if not each.is_complete],
+    )
 
 
 def stack_chart(
@@ -128,17 +168,25 @@ def stack_chart(
     )
 
 
-def _edges(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list[dict[str, Any]]:
-    """Return the steps of one layer as dicts (x, low, high), one per period; a missing period is a break."""
-    rows: list[dict[str, Any]] = []
+def _steps(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list[tuple[dt.date, Slab | None]]:
+    """Return the steps of one layer as (x, edges from there on); at a break the edges are None."""
+    steps: list[tuple[dt.date, Slab | None]] = []
     for period, following in itertools.zip_longest(periods, periods[1:]):
         slab = next(slab for slab in slabs(layers, period) if slab.key == key)
-        ends = {"low": slab.low, "high": slab.high}
-        rows.append({"x": f"{period.from_day}", **ends})
+        steps.append((period.from_day, slab))
         if following is None or following.from_day != period.to_day:
-            rows.append({"x": f"{period.to_day}", **ends})
-            rows.append({"x": f"{period.to_day}T01:00:00Z", "low": None, "high": None})
-    return rows[:-1]
+            end = period.to_day
+            steps.append((end, slab))
+            steps.append((dt.datetime(end.year, end.month, end.day, 1, tzinfo=dt.UTC), None))
+    return steps[:-1]
+
+
+def _edges(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list[dict[str, Any]]:
+    """Return the steps of one layer as dicts (x, low, high), one per period; a missing period is a break."""
+    return [
+        {"x": place(at), "low": slab and slab.low, "high": slab and slab.high}
+        for at, slab in _steps(layers, periods, key)
+    ]
 
 
 def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:

@@ -76,7 +76,7 @@
   }
   const tip = document.getElementById("tip");
   const show = event => {
-    const mark = event.target.closest?.("svg [data-value]");
+    const mark = event.target.closest?.("svg [data-value], .u-over[data-value]");
     tip.hidden = !mark;
     if (!mark) return;
     tip.textContent = mark.dataset.value;

@@ -75,6 +75,32 @@ class Tab:
         actions = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
         self._post("actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
+    def hover(self, x_px: float, y_px: float) -> None:
+        """Move the pointer to a place of the window."""
+        self._pointer([self._move(x_px, y_px)])
+
+    def drag(self, begin: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the left button at one place of the window, and release it at another."""
+        middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2)
+        down, up = ({"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp"))
+        self._pointer([self._move(*begin), down, self._move(*middle), self._move(*end), up])
+
+    def _move(self, x_px: float, y_px: float) -> dict[str, Any]:
+        return {"type": "pointerMove", "duration": 20, "x": round(x_px), "y": round(y_px)}
+
+    def _pointer(self, actions: list[dict[str, Any]]) -> None:
+        self._post("actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]})
+
+    @contextmanager
+    def blocking(self, pattern: str) -> Iterator[None]:
+        """Let requests for matching addresses fail during the `with` block; `*` stands for any text."""
+        self._command("Network.enable")
+        self._command("Network.setBlockedURLs", urls=[pattern])
+        try:
+            yield
+        finally:
+            self._command("Network.setBlockedURLs", urls=[])
+
     def save_downloads(self, folder: Path) -> None:
         """Make the browser save files that links download in a folder."""
         self._command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
