@@ -353,6 +353,7 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     from analysis.serve.app import application
     from analysis.serve.listener import BoundedServer
     from analysis.serve.live import LiveFeed
+    from analysis.serve.prepared import Preparation
     from analysis.serve.results import Results
     from analysis.serve.webhooks import Alerts, Webhook, read_targets
 
@@ -366,8 +367,10 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
         application(results, live, webhooks=told, hosts=host or (), token=token), listening
     )
     alerts = Alerts(results, told) if told else None
+    preparation = Preparation(results)
     typer.echo(f"serving {results.database} at http://{address} until Ctrl-C")
     server.run_here()
+    preparation.close()
     if alerts is not None:
         alerts.close()
     if live is not None:

@@ -1,6 +1,7 @@
 """Puts the page and the API together as one ASGI application over a database."""
 
 import hashlib
+import math
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,8 @@ from analysis.serve.results import BusyError, Results
 from analysis.serve.webhooks import Webhook
 
 MIN_GZIP_BYTES: Final = 1000
+MOMENT_S: Final = 1
+MOMENTARY: Final = f"max-age={MOMENT_S}".encode()
 OPENAPI_PATH: Final = "/api/v1/openapi.json"
 
 
@@ -86,8 +89,9 @@ class Revalidation:
     """Adds an ETag to each answer, and answers 304 where the client has the newest one already.
 
     What is answered depends on the build, our version and the address alone, so no query is needed. For the
-    same reason an answer is kept and given again until the next build, unless it says no-store. It stands
-    behind Guard, so nothing is answered here, kept or not, to a request that is refused.
+    same reason an answer is kept and given again until the next build, unless it says no-store. One that
+    says max-age=1 depends on the time as well: it is kept for a second, and has no ETag. It stands behind
+    Guard, so nothing is answered here, kept or not, to a request that is refused.
     """
 
     def __init__(self, app: App, results: Results) -> None:
@@ -119,15 +123,18 @@ class Revalidation:
 
         async def send_tagged(message: Any) -> None:
             if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
-                others = [pair for pair in message["headers"] if pair[0] not in (b"vary", b"cache-control")]
-                if (b"cache-control", b"no-store") not in message["headers"]:
+                given = dict(message["headers"]).get(b"cache-control", b"")
+                if given not in (b"no-store", MOMENTARY):
+                    others = [pair for pair in message["headers"] if pair[0] != b"vary"]
                     message["headers"] = [*others, *headers]
+                if given != b"no-store":
                     sent.append(dict(message))
             elif sent:
                 sent.append(dict(message))
                 # A build that came meanwhile may have answered, so its answer is not kept as the older one's.
                 if not message.get("more_body", False) and self._results.version == version:
-                    self._kept.keep(key, sent)
+                    is_momentary = (b"cache-control", MOMENTARY) in sent[0]["headers"]
+                    self._kept.keep(key, sent, for_s=MOMENT_S if is_momentary else math.inf)
             await send(message)
 
         # FastAPI answers HEAD only where it is asked to; the listener leaves the body out.

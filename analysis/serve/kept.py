@@ -1,6 +1,8 @@
 """Keeps the answers of a build, so that many clients who ask for the same are answered at once."""
 
+import math
 import threading
+import time
 from collections import OrderedDict
 from typing import Any, Final
 
@@ -12,33 +14,37 @@ Messages = list[dict[str, Any]]
 
 
 class KeptAnswers:
-    """Holds whole answers as ASGI messages; the one that was not asked for the longest goes first."""
+    """Holds whole answers as ASGI messages; the one that was not asked for the longest goes first.
+
+    An answer may have an end in time; after it the answer is no longer found.
+    """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._answers: OrderedDict[Key, Messages] = OrderedDict()
+        self._answers: OrderedDict[Key, tuple[Messages, float]] = OrderedDict()
         self._n_bytes = 0
 
     def find(self, key: Key) -> Messages | None:
         """Return the messages of an answer, or None."""
         with self._lock:
-            found = self._answers.get(key)
-            if found is not None:
-                self._answers.move_to_end(key)
-            return found
+            messages, end_s = self._answers.get(key, (None, 0.0))
+            if messages is None or time.monotonic() >= end_s:
+                return None
+            self._answers.move_to_end(key)
+            return messages
 
-    def keep(self, key: Key, messages: Messages) -> None:
-        """Keep an answer; make room by forgetting others. A large one is not kept."""
+    def keep(self, key: Key, messages: Messages, *, for_s: float = math.inf) -> None:
+        """Keep an answer for so many seconds; make room by forgetting others. A large one is not kept."""
         size = _size(messages)
         if size > min(MAX_ANSWER_BYTES, self._max_bytes):
             return
         with self._lock:
             before = self._answers.pop(key, None)
-            self._n_bytes += size - (0 if before is None else _size(before))
-            self._answers[key] = messages
+            self._n_bytes += size - (0 if before is None else _size(before[0]))
+            self._answers[key] = (messages, time.monotonic() + for_s)
             while self._n_bytes > self._max_bytes:
-                self._n_bytes -= _size(self._answers.popitem(last=False)[1])
+                self._n_bytes -= _size(self._answers.popitem(last=False)[1][0])
 
 
 def _size(messages: Messages) -> int:

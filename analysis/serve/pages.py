@@ -20,7 +20,6 @@ from analysis.report import text
 from analysis.report.export import csv_download, svg_download
 from analysis.report.page import CHAINS, prose
 from analysis.report.sections import METHODS, TOPICS, policy
-from analysis.report.share_windows import stack_figure
 from analysis.row_output import plain
 from analysis.serve import drawing, questions
 from analysis.serve.differences import differences
@@ -29,6 +28,7 @@ from analysis.serve.feed import atom
 from analysis.serve.findings import found_answers, report_marts
 from analysis.serve.live import LiveFeed
 from analysis.serve.mempool import replayed, steps_by_time
+from analysis.serve.prepared import section, stack
 from analysis.serve.questions import WINDOWS, NotFoundError
 from analysis.serve.results import Reader, Results
 from analysis.serve.transactions import transaction
@@ -120,7 +120,7 @@ def _add_now(router: APIRouter, results: Results, live: LiveFeed | None) -> None
             return reader.cached("now", built) | fresh
 
         answer = _shown(results, "now.html.j2", "/", "Now", facts)
-        answer.headers["cache-control"] = "no-store"  # it says how old the newest observation is
+        answer.headers["cache-control"] = "max-age=1"  # it says how old the newest observation is
         return answer
 
     @router.get("/live")
@@ -141,9 +141,7 @@ def _add_pools(router: APIRouter, results: Results) -> None:
                 "pools": questions.pools(reader, window),
                 "window": window,
                 "spanned": questions.spanned_windows(reader),
-                "stack": reader.cached(
-                    "stack", lambda each: stack_figure(report_marts(each, results.database))
-                ),
+                "stack": stack(reader, results.database),
             }
 
         return _shown(results, "pools.html.j2", "/pools", "Pools", facts)
@@ -220,9 +218,8 @@ def _add_topics(router: APIRouter, results: Results) -> None:
             raise NotFoundError("there is no such question; /questions lists all")
 
         def facts(reader: Reader) -> dict[str, Any]:
-            marts = report_marts(reader, results.database)
-            section, lacking = reader.cached(f"topic {topic.section_id}", lambda _each: topic.section(marts))
-            return {"section": section, "lacking": lacking}
+            drawn, lacking = section(reader, results.database, topic)
+            return {"section": drawn, "lacking": lacking}
 
         return _shown(results, "question.html.j2", "/questions", topic.title, facts)
 

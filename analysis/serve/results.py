@@ -97,10 +97,15 @@ class _Build:
             self.connection.execute("FROM run_manifest UNION ALL FROM build_log").fetchall()
         )
         self._made: dict[str, Any] = {}
-        self._making = threading.RLock()  # what is made may rest on something else that is made once
+        self._locks: dict[
+            str, threading.Lock
+        ] = {}  # what is made may rest on something else that is made once
+        self._naming = threading.Lock()
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
-        with self._making:
+        with self._naming:
+            making = self._locks.setdefault(name, threading.Lock())
+        with making:  # nobody waits for anything else that is being made
             if name not in self._made:
                 self._made[name] = make()
             made: T = self._made[name]

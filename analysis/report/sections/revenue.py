@@ -234,28 +234,31 @@ def _course_figure(marts: Marts) -> Figure:
 
     events = time_marks.events(marts, course[0][0], course[-1][0])
 
-    def half(name: str, title: str, lines: Sequence[Line], unit: str, label: str) -> Panel:
+    panels: list[Panel] = []
+
+    def add(name: str, title: str, lines: Sequence[Line], unit: str, label: str) -> None:
+        if all(point.y is None for each in lines for point in each.points):
+            return  # as hashprice where no difficulty is known
         axis = Axis(title=unit, label=label)
         x = Axis(title="")
-        return line_panel(f"revenue-{name}", title, lines, x=x, y=axis, events=events, is_half=True)
+        panels.append(line_panel(f"revenue-{name}", title, lines, x=x, y=axis, events=events, is_half=True))
 
     btc = 1 / SAT_PER_BTC
-    panels: list[Panel] = []
     blocks = [
         line("subsidy", "var(--accent-1)", "subsidy_sat", btc, "fee_block_count"),
         line("fees", "var(--accent-2)", "fees_sat", btc, "fee_block_count"),
     ]
-    panels.append(half("per-block", "Subsidy and fees per block", blocks, "BTC per block", PLAIN_LABEL))
+    add("per-block", "Subsidy and fees per block", blocks, "BTC per block", PLAIN_LABEL)
     fees = [line("fees", "var(--accent-2)", "fee_ratio")]
-    panels.append(half("fees", "Fees as a part of revenue", fees, "Part of revenue", PERCENT_LABEL))
+    add("fees", "Fees as a part of revenue", fees, "Part of revenue", PERCENT_LABEL)
     hashprice = [line("hashprice", "var(--accent-1)", f"hashprice_{unit}_per_ph_day")]
     title, label = (
         ("USD per PH/s and day", USD_LABEL) if unit == "usd" else ("sat per PH/s and day", PLAIN_LABEL)
     )
-    panels.append(half("hashprice", "Hashprice", hashprice, title, label))
+    add("hashprice", "Hashprice", hashprice, title, label)
     if unit == "usd":
         whole = [line("revenue", "var(--accent-1)", "revenue_usd", 1.0, "priced_block_count")]
-        panels.append(half("usd", "Revenue per block", whole, "USD per block", USD_LABEL))
+        add("usd", "Revenue per block", whole, "USD per block", USD_LABEL)
     return Figure(
         figure_id="revenue-chart",
         title=f"Revenue of the network per {period}",

@@ -1,7 +1,7 @@
 """Answers that are kept in memory: given again to those who may ask, and never past their build."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,38 @@ def serving(database: Path, *, token: str = "") -> Iterator[Site]:
     yield Site(server)
     server.close()
     results.close()
+
+
+def counting(
+    results: Results, headers: list[tuple[bytes, bytes]], first: Callable[[], None] = lambda: None
+) -> tuple[Revalidation, Callable[[], int]]:
+    """Return an application whose answers are numbered, and what tells the last number.
+
+    `first` is called before the first answer.
+    """
+    n_answers = 0
+
+    async def answered(_scope: Any, _receive: Any, send: Any) -> None:
+        nonlocal n_answers
+        n_answers += 1
+        if n_answers == 1:
+            first()
+        await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
+        await send({"type": "http.response.body", "body": str(n_answers).encode()})
+
+    return Revalidation(answered, results), lambda: n_answers
+
+
+def asked(app: Revalidation) -> bytes:
+    """Ask an application for its first page, and return the body of the answer."""
+    messages: list[Any] = []
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    scope = {"path": "/", "query_string": b"", "headers": [], "method": "GET"}
+    asyncio.run(app(scope, None, send))  # type: ignore[arg-type]
+    return bytes(messages[-1]["body"])
 
 
 def test_kept_answers_have_a_bound_and_forget_the_oldest() -> None:
@@ -79,6 +111,36 @@ def test_a_kept_answer_is_refused_like_any_other(served_database: Path, tmp_path
     assert not any(b"pool_name" in answer.content for answer in refused)
 
 
+def test_a_kept_answer_ends_with_its_time() -> None:
+    """An answer that is kept for no time is never found; one that is kept for an hour is."""
+    kept = KeptAnswers()
+    kept.keep(("over",), [{"type": "http.response.body"}], for_s=0)
+    kept.keep(("fresh",), [{"type": "http.response.body"}], for_s=3600)
+
+    assert (kept.find(("over",)), kept.find(("fresh",))) == (None, [{"type": "http.response.body"}])
+
+
+def test_the_page_of_now_is_kept_for_a_second(served_database: Path, tmp_path: Path) -> None:
+    """It tells the age of the newest observation, so it has no tag that would keep it for longer."""
+    with serving(copied(served_database, tmp_path)) as site:
+        page = site.get("/")
+
+    assert (page.headers["cache-control"], page.headers.get("etag")) == ("max-age=1", None)
+
+
+def test_what_holds_for_a_moment_is_made_anew_after_it(served_database: Path, tmp_path: Path) -> None:
+    """The second answer is the first; a later one is another."""
+    headers = [(b"cache-control", b"max-age=1")]
+    results = Results(copied(served_database, tmp_path))
+    app, n_made = counting(results, headers)
+    found = [asked(app), asked(app)]
+    while found[-1] == b"1":
+        found.append(asked(app))
+
+    assert (found[1], found[-1], n_made()) == (b"1", b"2", 2)
+    results.close()
+
+
 def test_an_error_is_not_kept(
     served_database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,26 +184,7 @@ def test_an_answer_that_a_newer_build_gave_is_not_kept_as_the_older_one(
     """A build that comes between the request and its answer leaves nothing under the old version."""
     database = copied(served_database, tmp_path)
     results = Results(database)
-    n_answers = 0
+    app, _ = counting(results, [], first=lambda: rebuilt(database, LATER))
 
-    async def answered(_scope: Any, _receive: Any, send: Any) -> None:
-        nonlocal n_answers
-        n_answers += 1
-        if n_answers == 1:
-            rebuilt(database, LATER)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": str(n_answers).encode()})
-
-    async def asked() -> bytes:
-        messages: list[Any] = []
-
-        async def send(message: Any) -> None:
-            messages.append(message)
-
-        scope = {"path": "/", "query_string": b"", "headers": [], "method": "GET"}
-        await app(scope, None, send)  # type: ignore[arg-type]
-        return bytes(messages[-1]["body"])
-
-    app = Revalidation(answered, results)
-    assert [asyncio.run(asked()) for _ in range(3)] == [b"1", b"2", b"2"]
+    assert [asked(app) for _ in range(3)] == [b"1", b"2", b"2"]
     results.close()

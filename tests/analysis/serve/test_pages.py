@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from analysis.report.sections import policy
+from analysis.report.sections import TOPICS, policy
 from tests.analysis.report.chromium import Tab, browser
 from tests.analysis.report.test_accessibility import PHONE_PX, RUN_AXE
 from tests.analysis.serve.conftest import Site, wait_for
@@ -114,6 +114,12 @@ def test_a_page_is_light_and_asks_nobody_else(site: Site, page: str) -> None:
         assert attribute not in answer.text
     assert answer.text.count("<script") == sum(name.endswith(".js") for name in files)
     assert EVIL not in answer.text
+
+
+@pytest.mark.parametrize("topic", [topic.section_id for topic in TOPICS])
+def test_every_question_has_its_page(site: Site, topic: str) -> None:
+    """Also in a world that lacks much, as prices and the difficulty of blocks."""
+    assert site.get(f"/questions/{topic}").status_code == 200
 
 
 def test_a_block_is_explained(site: Site) -> None:

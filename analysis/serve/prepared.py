@@ -1,0 +1,91 @@
+"""Makes what the pages draw, once per build: the charts of the report and its findings.
+
+Drawing takes seconds. A thread does it after the start and after each new build, so that a client finds it
+done, and waits for no more than the one thing that it asks for.
+"""
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from analysis.errors import AnalysisError
+from analysis.report.model import Figure, Section, Unanswered
+from analysis.report.sections import TOPICS
+from analysis.report.share_windows import stack_figure
+from analysis.report.topic import Topic
+from analysis.row_output import inert
+from analysis.serve.events import events
+from analysis.serve.findings import found_answers, report_marts
+from analysis.serve.results import BusyError, Reader, Results
+
+LOOK_S: Final = 1.0
+
+
+def stack(reader: Reader, database: Path) -> Figure | None:
+    """Return the chart of shares over time; None if the dataset is too short for one."""
+    return reader.cached("stack", lambda each: stack_figure(report_marts(each, database)))
+
+
+def section(reader: Reader, database: Path, topic: Topic) -> tuple[Section, Sequence[Unanswered]]:
+    """Return the section of a topic, with the questions that lack data."""
+    return reader.cached(
+        f"topic {topic.section_id}", lambda each: topic.section(report_marts(each, database))
+    )
+
+
+def steps(database: Path) -> list[Callable[[Reader], object]]:
+    """Return what is made for each build, one step after the other, so that each can take its turn."""
+
+    def drawn(topic: Topic) -> Callable[[Reader], object]:
+        return lambda reader: section(reader, database, topic)
+
+    return [
+        events,
+        lambda reader: report_marts(reader, database),
+        lambda reader: stack(reader, database),
+        lambda reader: found_answers(reader, database),
+        *(drawn(topic) for topic in TOPICS),
+    ]
+
+
+class Preparation:
+    """Makes in a thread of its own, for each build that comes, what its pages draw."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="prepare", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, after the step that is being made."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        prepared = ""
+        while not self._stopping.is_set():
+            version = self._results.version
+            if version != prepared:
+                self._prepare()
+                prepared = version
+            self._stopping.wait(LOOK_S)
+
+    def _prepare(self) -> None:
+        for step in steps(self._results.database):
+            if self._stopping.is_set():
+                return
+            try:
+                self._results.read(step)
+            except BusyError:
+                continue  # it is made when a client asks for it
+            except AnalysisError as error:
+                typer.echo(f"pool-analysis: pages are not prepared: {inert(str(error))}", err=True)
+                return
+            except Exception as error:  # noqa: BLE001 - one page that cannot be drawn leaves the others alone
+                traceback.print_exception(error, file=sys.stderr)
