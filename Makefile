@@ -90,9 +90,9 @@ gpu:  ## Compare every kernel with the reference on this machine's GPU, and meas
 	@if command -v compute-sanitizer >/dev/null; then \
 	    compute-sanitizer --error-exitcode 1 $(PYTHON) -m gpuhash check --backend cuda; \
 	  else echo "compute-sanitizer is not installed: memory checks left out"; fi
-	@if $(PYTHON) -c 'import pytest, pytest_timeout' 2>/dev/null; then \
-	    $(PYTHON) -m pytest -m gpu tests/gpuhash/test_gpu.py; \
-	  else echo "pytest and pytest-timeout are not installed: the same comparisons ran above, the tests are left out"; fi
+	@if $(PYTHON) -c 'import hypothesis, pytest, pytest_timeout; assert pytest.version_tuple >= (9,)' 2>/dev/null; then \
+	    $(PYTHON) -m pytest -W default -m gpu tests/gpuhash/test_gpu.py; \
+	  else echo "pytest 9, pytest-timeout or hypothesis is not installed: the same comparisons ran above, the tests are left out"; fi
 	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --json bench-gpu.json
 	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --sizes --json bench-gpu-sizes.json
 

@@ -8,6 +8,8 @@ import logging
 from functools import cache
 from typing import Protocol
 
+import numpy as np
+
 from gpuhash.arrays import is_device_array
 from gpuhash.errors import BackendUnavailableError, UnknownAlgorithmError, WrongHashError
 from gpuhash.packing import DIGEST_BYTES, Batch, Bytes, join, pack
@@ -22,6 +24,7 @@ LEAST_CUDA_BYTES = 1 << 20
 
 # Lengths around the ends of one and two blocks of SHA-256 (64 bytes) and Keccak (136 bytes).
 EDGE_LENGTHS = (0, 1, 3, 31, 32, 55, 56, 63, 64, 65, 80, 119, 120, 127, 128, 135, 136, 137, 271, 272, 300)
+EDGE_ROWS = 19  # a full group of lanes of the widest registers, which has a loop of its own, and a rest
 
 
 class Backend(Protocol):
@@ -65,10 +68,12 @@ class ProvenBackend:
 def prove(backend: Backend, which: Algorithm) -> None:
     """Hash messages of all EDGE_LENGTHS; raise WrongHashError if a digest is not the reference's.
 
-    The messages are hashed twice: all lengths in one batch, and each length as a matrix of equal messages.
+    The messages are hashed twice: all lengths in one batch, and each length as a matrix of EDGE_ROWS messages
+    that all differ.
     """
     messages = [bytes(range(length % 256)) + bytes(length - length % 256) for length in EDGE_LENGTHS]
-    matrices = [join([message])[0].reshape(1, -1).repeat(3, axis=0) for message in messages]
+    shifts = np.arange(EDGE_ROWS, dtype=np.uint8)[:, None]
+    matrices = [join([message])[0] + shifts for message in messages]
     for batch in (pack(join(messages)), *(pack(matrix) for matrix in matrices)):
         expected = ReferenceBackend().hash_batch(which, batch)
         if not (backend.hash_batch(which, batch) == expected).all():
@@ -98,8 +103,12 @@ def _backend(name: str) -> Backend:
     if name == "reference":
         return ReferenceBackend()
     if name == "cpu":
-        from gpuhash.cpu import CpuBackend  # noqa: PLC0415 - numba is loaded only for this backend
-
+        try:
+            from gpuhash.cpu import CpuBackend  # noqa: PLC0415 - numba is loaded only for this backend
+        except ModuleNotFoundError as missing:
+            raise BackendUnavailableError(
+                f"the cpu backend needs numba ({missing}); pip install numba, or use backend='reference'"
+            ) from missing
         return ProvenBackend(CpuBackend())
     from gpuhash.cuda import CudaBackend  # noqa: PLC0415 - CuPy is loaded only for this backend
 

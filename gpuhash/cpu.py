@@ -170,12 +170,23 @@ def _sha256_calls(which: Algorithm, batch: Batch, plan: Plan, digests: Bytes) ->
     twice = which is Algorithm.SHA256D
     flat, target = batch.flat.ctypes.data, digests.ctypes.data
     limits, length = _layout(batch)
-    return [
+    calls: list[Call] = []
+    full = 0
+    if length >= 0 and length % cpu_sha256.BLOCK_BYTES == 0:
+        full = batch.count // cpu_sha256.LANES
+        sums = cpu_sha256.padding_sums(length)
+        calls = [
+            (cpu_sha256.hash_whole_blocks, (flat, length, sums, first, min(last, full), twice, target))
+            for first, last in plan.ranges
+        ]
+    # Either all groups, or only the last one, some of whose lanes have no message.
+    return calls + [
         (
             cpu_sha256.hash_groups,
-            (flat, limits, length, plan.order, first, last, twice, target, batch.count),
+            (flat, limits, length, plan.order, max(first, full), last, twice, target, batch.count),
         )
         for first, last in plan.ranges
+        if last > full
     ]
 
 

@@ -5,6 +5,8 @@ registers and compressed together. A lane whose message has ended writes its dig
 Messages are not copied, and no byte outside a message is read.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,27 @@ from numba import njit, types
 
 from gpuhash.compiled import compiled
 from gpuhash.groups import LENGTHS, TARGETS, assign_lanes, retire_lanes, shortest_length, some_end_before
-from gpuhash.lanes import INT64, VECTOR_BITS, Lanes, intrinsic, load_words, store_digests
-from gpuhash.sha256 import DIGEST_BITS, HEADER_BITS, INITIAL_STATE, NONCE_WORD, PAD_WORD, ROUNDS, K
+from gpuhash.lanes import (
+    INT64,
+    VECTOR_BITS,
+    Lanes,
+    intrinsic,
+    load_row,
+    load_words,
+    store_digests,
+    transpose_rows,
+)
+from gpuhash.sha256 import (
+    DIGEST_BITS,
+    HEADER_BITS,
+    INITIAL_STATE,
+    MASK,
+    NONCE_WORD,
+    PAD_WORD,
+    ROUNDS,
+    K,
+    schedule,
+)
 
 LANES = VECTOR_BITS // 32
 BLOCK_BYTES = 64
@@ -37,17 +58,28 @@ class Rounds:
 
         `words` are 16 or more of the message schedule.
         """
+        w = list(words)
+
+        def constant_and_word(t: int) -> Any:
+            self._extend(w, min(t + WORDS_AHEAD, last - 1) if t > first else t)
+            return self.lanes.add(w[t], self.lanes.constant(K[t]))
+
+        return self._run(state, constant_and_word, first, last)
+
+    def run_known(self, state: list[Any], sums: list[Any]) -> list[Any]:
+        """Emit all rounds of a block whose words and constants were added before; return the new state."""
+        return self._run(state, lambda t: sums[t], 0, ROUNDS)
+
+    def _run(self, state: list[Any], sum_of: Callable[[int], Any], first: int, last: int) -> list[Any]:
+        """Emit rounds first to last - 1; `sum_of(t)` emits the sum of round t's constant and word."""
         lanes = self.lanes
         a, b, c, d, e, f, g, h = state
-        w = list(words)
-        self._extend(w, first)
-        upcoming = lanes.add(h, self._constant_and_word(w, first))
+        upcoming = lanes.add(h, sum_of(first))
         for t in range(first, last):
             ready = upcoming
             if t + 1 < last:
-                self._extend(w, min(t + 1 + WORDS_AHEAD, last - 1))
                 # The next round's constant and word are added now: they do not depend on this round.
-                upcoming = lanes.add(g, self._constant_and_word(w, t + 1))
+                upcoming = lanes.add(g, sum_of(t + 1))
             sigma1 = lanes.xor3(*(lanes.rotate_right(e, n_bits) for n_bits in (6, 11, 25)))
             sigma0 = lanes.xor3(*(lanes.rotate_right(a, n_bits) for n_bits in (2, 13, 22)))
             early = lanes.add(ready, lanes.choose(e, f, g))
@@ -61,6 +93,10 @@ class Rounds:
         """Emit the compression of one block, given as 16 words; return the state after it."""
         return [self.lanes.add(x, y) for x, y in zip(state, self.run(state, words), strict=True)]
 
+    def compress_known(self, state: list[Any], sums: list[Any]) -> list[Any]:
+        """Emit the compression of a block whose words and constants were added before; return the state."""
+        return [self.lanes.add(x, y) for x, y in zip(state, self.run_known(state, sums), strict=True)]
+
     def digest_words(self, state: list[Any]) -> list[Any]:
         """Return the 16 words of the padded block whose message is the digest `state`."""
         constant = self.lanes.constant
@@ -73,9 +109,6 @@ class Rounds:
     def initial_state(self) -> list[Any]:
         """Return the initial state of SHA-256 (FIPS 180-4, 5.3.3) in every lane."""
         return [self.lanes.constant(word) for word in INITIAL_STATE]
-
-    def _constant_and_word(self, w: list[Any], t: int) -> Any:
-        return self.lanes.add(w[t], self.lanes.constant(K[t]))
 
     def _extend(self, w: list[Any], t: int) -> None:
         while len(w) <= t:
@@ -165,6 +198,60 @@ def _store_rehashed(_typing: Any, state: Any, targets: Any) -> Any:
 
 
 @intrinsic
+def _compress_equal(_typing: Any, state: Any, start: Any, length: Any) -> Any:
+    """Emit code that compresses one block of each of LANES messages into the state, u32[8][LANES].
+
+    `state` and `start` are addresses: of the state, and of the block in the first message. Each following
+    message begins `length` bytes after the one before.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        state, start, length = arguments
+        lanes = Lanes(builder, 32)
+        whole = INT64(BLOCK_BYTES)
+        rows = [
+            lanes.byte_swap(load_row(lanes, builder.add(start, builder.mul(length, INT64(lane))), whole))
+            for lane in range(LANES)
+        ]
+        before = [lanes.load(state, i) for i in range(8)]
+        for i, word in enumerate(Rounds(lanes).compress(before, transpose_rows(lanes, rows))):
+            lanes.store(word, state, i)
+        return context.get_dummy_value()
+
+    return types.void(state, start, length), generate
+
+
+@intrinsic
+def _finish_equal(_typing: Any, state: Any, sums: Any, twice: Any, digests: Any) -> Any:
+    """Emit code that compresses the last block, the same for all, and writes LANES digests back to back.
+
+    `state`, `sums` and `digests` are addresses; `sums` are those of `padding_sums`. With `twice` the digests
+    are hashed once more.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
+        state, sums, twice, digests = arguments
+        lanes = Lanes(builder, 32)
+        rounds = Rounds(lanes)
+        once = rounds.compress_known(
+            [lanes.load(state, i) for i in range(8)], [lanes.load_splat(sums, i) for i in range(ROUNDS)]
+        )
+
+        def write(words: list[Any]) -> None:
+            for i, vector in enumerate(lanes.transpose([lanes.byte_swap(word) for word in words], 3)):
+                lanes.store(vector, digests, i)
+
+        with builder.if_else(twice) as (then, otherwise):
+            with then:
+                write(rounds.hash_digest(once))
+            with otherwise:
+                write(once)
+        return context.get_dummy_value()
+
+    return types.void(state, sums, twice, digests), generate
+
+
+@intrinsic
 def _search_lanes(_typing: Any, midstate: Any, early: Any, tail: Any, nonce: Any, target_top: Any) -> Any:
     """Emit code that hashes LANES headers with consecutive nonces; bit i of its result marks a candidate.
 
@@ -237,6 +324,35 @@ def hash_groups(  # noqa: PLR0917 - a compiled loop takes what it needs by posit
                 else:
                     _store_digests(state_address, targets)
                 retire_lanes(lane_table, limit, discard)
+
+
+@compiled
+def hash_whole_blocks(  # noqa: PLR0917 - a compiled loop takes what it needs by position
+    flat: int, length: int, sums: Any, first_group: Any, last_group: Any, twice: Any, digests: int
+) -> Any:
+    """Hash full groups of messages of one length, a multiple of BLOCK_BYTES, and write their digests.
+
+    `sums` is what `padding_sums` returns for this length. The other arguments are those of `hash_groups`; the
+    messages lie back to back.
+    """
+    state = np.empty((8, LANES), np.uint32)
+    for group in range(first_group, last_group):
+        first = group * LANES
+        for i in range(8):
+            state[i] = INITIAL_STATE[i]
+        for offset in range(0, length, BLOCK_BYTES):
+            _compress_equal(state.ctypes.data, flat + first * length + offset, length)
+        _finish_equal(state.ctypes.data, sums.ctypes.data, twice, digests + first * 32)
+
+
+@lru_cache(maxsize=64)
+def padding_sums(length: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """Return the last block of a message of `length` bytes, whole blocks, as u32[64]: words plus constants.
+
+    That block is padding alone, so its schedule is the same for all messages of one length.
+    """
+    words = schedule([PAD_WORD, *[0] * 13, length >> 29, length << 3 & MASK])
+    return np.array([word + constant & MASK for word, constant in zip(words, K, strict=True)], np.uint32)
 
 
 @njit(nogil=True)

@@ -66,6 +66,14 @@ class Lanes:
         first = self.builder.insert_element(empty, scalar, ir.Constant(ir.IntType(32), 0))
         return self.builder.shuffle_vector(first, empty, _indices([0] * self.count))
 
+    def load_splat(self, address: Any, index: int) -> Any:
+        """Emit code that copies the index-th word after an integer address into every lane.
+
+        Returns the vector.
+        """
+        place = self.builder.add(address, INT64(index * self.bits // 8))
+        return self.splat(self.builder.load(self.builder.inttoptr(place, self.word.as_pointer())))
+
     def load(self, address: Any, index: int) -> Any:
         """Emit a load of the index-th vector after an integer address; return the vector."""
         return self.builder.load(self._pointer(address, index), align=1)

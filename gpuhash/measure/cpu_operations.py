@@ -16,6 +16,7 @@ from gpuhash.cpu_keccak import DIGEST_WORDS, STATE_WORDS
 from gpuhash.keccak import RATE_BYTES
 from gpuhash.lanes import AVX512, VECTOR_BITS, Lanes
 from gpuhash.reference import Algorithm
+from gpuhash.sha256 import ROUNDS
 
 # A rotation without an instruction of its own costs two shifts and an OR.
 ROTATION_OPERATIONS = 1 if AVX512 else 3
@@ -84,8 +85,14 @@ def _per_hash(which: Algorithm | None, length: int) -> _Count:
     if which is None:
         return _search()
     if which in (Algorithm.SHA256, Algorithm.SHA256D):
-        blocks = -(-(length + cpu_sha256.LENGTH_BYTES) // cpu_sha256.BLOCK_BYTES)
+        blocks, rest = divmod(length, cpu_sha256.BLOCK_BYTES)
         whole = _compress().times(blocks)
+        if rest == 0:
+            whole = whole.plus(_compress_known())
+        else:
+            whole = whole.plus(
+                _compress().times(-(-(rest + cpu_sha256.LENGTH_BYTES) // cpu_sha256.BLOCK_BYTES))
+            )
         return whole.plus(_rehash()) if which is Algorithm.SHA256D else whole
     return _permute(STATE_WORDS).times(length // RATE_BYTES).plus(_permute(DIGEST_WORDS))
 
@@ -101,6 +108,16 @@ def _compress() -> _Count:
         return cpu_sha256.Rounds(lanes).compress(words[:8], words[8:])
 
     return _counted(emit, bits=32, varying=24)
+
+
+@cache
+def _compress_known() -> _Count:
+    """Count the last block of a message of whole blocks: the words of its schedule never change."""
+
+    def emit(lanes: Lanes, words: list[Any], fixed: list[Any]) -> list[Any]:
+        return cpu_sha256.Rounds(lanes).compress_known(words, fixed)
+
+    return _counted(emit, bits=32, varying=8, fixed=ROUNDS)
 
 
 @cache

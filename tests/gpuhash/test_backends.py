@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuhash
+from gpuhash import cpu_sha256
 from gpuhash.backend import EDGE_LENGTHS, ProvenBackend
 from gpuhash.cpu import BUSY_RATIO, CpuBackend
 from gpuhash.keccak import KECCAK_DOMAIN, SHA3_DOMAIN, sponge
@@ -215,6 +216,58 @@ def test_a_backend_that_is_wrong_is_refused() -> None:
         ProvenBackend(Flipped()).hash_batch(
             Algorithm.KECCAK256, Batch(flat=np.zeros(1, np.uint8), count=1, length=1)
         )
+
+
+def test_a_backend_that_is_wrong_in_full_groups_alone_is_refused() -> None:
+    """Full groups of lanes have loops of their own: the proof hashes more messages than a register holds."""
+
+    class MixedUp:
+        name = "mixed-up"
+
+        def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
+            digests = CpuBackend().hash_batch(which, batch)
+            if batch.length == 64 and batch.count > cpu_sha256.LANES:
+                digests[[2, 3]] = digests[[3, 2]]
+            return digests
+
+        def search(self, _header: bytes, _target: int, _start: int, _count: int) -> list[int]:
+            return []
+
+    with pytest.raises(gpuhash.WrongHashError, match="mixed-up gives wrong sha256d"):
+        ProvenBackend(MixedUp()).hash_batch(
+            Algorithm.SHA256D, Batch(flat=np.zeros(1, np.uint8), count=1, length=1)
+        )
+
+
+WITHOUT = """
+import runpy, sys
+sys.modules[{missing!r}] = None
+{code}
+"""
+
+
+def without(missing: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a Python in which one package cannot be imported."""
+    command = [sys.executable, "-c", WITHOUT.format(missing=missing, code=code)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_bare_machine_is_told_what_to_install() -> None:
+    """Without typer the command says so in one line; without numba the reference still hashes."""
+    command = without("typer", "runpy.run_module('gpuhash', run_name='__main__')")
+    assert command.returncode == 1
+    (line,) = command.stderr.splitlines()
+    assert line.startswith("gpuhash: error: import of typer halted")
+    assert line.endswith("the command needs: pip install numpy numba typer rich")
+    library = without(
+        "numba",
+        "import gpuhash, numpy\n"
+        "rows = numpy.zeros((2, 64), numpy.uint8)\n"
+        "print(gpuhash.sha256_batch(rows, backend='reference').shape)\n"
+        "try: gpuhash.sha256_batch(rows)\n"
+        "except gpuhash.BackendUnavailableError as error: print(error)",
+    )
+    assert library.stdout.startswith("(2, 32)\nthe cpu backend needs numba"), library.stderr
 
 
 @pytest.mark.parametrize("length", [0, 1, 135, 136, 137, 300])

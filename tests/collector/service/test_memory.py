@@ -17,7 +17,8 @@ from gpuhash import cpu_sha256
 
 hide_unneeded()
 load_compiled_loops()
-print(sum(cpu_sha256.hash_groups.stats.cache_misses.values()))
+loops = (cpu_sha256.hash_groups, cpu_sha256.hash_whole_blocks)
+print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 print([name for name in ("pandas", "scipy.linalg") if name in sys.modules])
 """
 
