@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from enum import StrEnum
 from itertools import islice
 from operator import attrgetter
@@ -357,25 +357,22 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     from analysis.serve.results import Results
     from analysis.serve.webhooks import Alerts, Webhook, read_targets
 
-    targets = read_targets(webhooks) if webhooks else []
+    told = [Webhook(target) for target in read_targets(webhooks)] if webhooks else []
     token = read_token(token_file)
     listening = bound(address, allow_remote=allow_remote, token=token)
-    results = Results(chosen_database(database, database_option))
-    live = LiveFeed(collector, load_rules(pools or default_rules_dir())) if collector else None
-    told = [Webhook(target) for target in targets]
-    server = BoundedServer(
-        application(results, live, webhooks=told, hosts=host or (), token=token), listening
-    )
-    alerts = Alerts(results, told) if told else None
-    preparation = Preparation(results)
-    typer.echo(f"serving {results.database} at http://{address} until Ctrl-C")
-    server.run_here()
-    preparation.close()
-    if alerts is not None:
-        alerts.close()
-    if live is not None:
-        live.close()
-    results.close()
+    with ExitStack() as until_the_end:
+        opened = until_the_end.enter_context
+        results = opened(closing(Results(chosen_database(database, database_option))))
+        live = None
+        if collector:
+            live = opened(closing(LiveFeed(collector, load_rules(pools or default_rules_dir()))))
+        pages = application(results, live, webhooks=told, hosts=host or (), token=token)
+        server = BoundedServer(pages, listening)
+        if told:
+            opened(closing(Alerts(results, told)))
+        opened(closing(Preparation(results)))
+        typer.echo(f"serving {results.database} at http://{address} until Ctrl-C")
+        server.run_here()
 
 
 app.command()(release)
