@@ -19,6 +19,13 @@ from collector.errors import DatasetError
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError)  # what pyarrow raises for a damaged file
 
 
+FOOTERS: Final = """
+    SELECT file_name, row_group_id, row_group_num_rows, path_in_schema, num_values, compression,
+        stats_min_value, stats_max_value, stats_null_count
+    FROM parquet_metadata(?) ORDER BY file_name, row_group_id, column_id
+"""
+
+
 class ColumnChunk(NamedTuple):
     """Holds what a Parquet file's footer says of one column in one row group.
 
@@ -41,15 +48,23 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Colum
     Raises DatasetError if the footer is damaged, and FileNotFoundError or PermissionError if the file cannot
     be opened.
     """
-    query = """
-        SELECT row_group_id, row_group_num_rows, path_in_schema, num_values, compression,
-            stats_min_value, stats_max_value, stats_null_count
-        FROM parquet_metadata(?) ORDER BY row_group_id, column_id
+    return _sound([ColumnChunk(*row[1:]) for row in query_file(connection, path, FOOTERS)])
+
+
+def read_footers(
+    connection: duckdb.DuckDBPyConnection, paths: Iterable[Path]
+) -> dict[Path, list[ColumnChunk]]:
+    """Return what `read_footer` does for each of the files at `paths`, by one query, which is much faster.
+
+    Raises DatasetError if one of the files cannot be opened or its footer is damaged; `read_footer` then
+    tells which.
     """
-    chunks = [ColumnChunk(*row) for row in query_file(connection, path, query)]
-    if any(chunk.n_rows < 0 for chunk in chunks):
-        raise DatasetError("its footer says that a row group has a negative number of rows")
-    return chunks
+    by_name = {str(path): path for path in paths}
+    footers: dict[Path, list[ColumnChunk]] = {path: [] for path in by_name.values()}
+    if by_name:
+        for name, *chunk in _rows(connection, FOOTERS, [glob.escape(name) for name in by_name]):
+            footers[by_name[name]].append(ColumnChunk(*chunk))
+    return {path: _sound(chunks) for path, chunks in footers.items()}
 
 
 def read_through(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
@@ -87,8 +102,18 @@ def query_file(connection: duckdb.DuckDBPyConnection, path: Path, query: str) ->
     opened.
     """
     path.open("rb").close()  # DuckDB says the same of all that it cannot open
+    return _rows(connection, query, glob.escape(str(path)))
+
+
+def _sound(chunks: list[ColumnChunk]) -> list[ColumnChunk]:
+    if any(chunk.n_rows < 0 for chunk in chunks):
+        raise DatasetError("its footer says that a row group has a negative number of rows")
+    return chunks
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str, files: str | list[str]) -> list[tuple[Any, ...]]:
     try:
-        return connection.execute(query, [glob.escape(str(path))]).fetchall()
+        return connection.execute(query, [files]).fetchall()
     except duckdb.OutOfMemoryException:
         raise
     except (duckdb.Error, UnicodeDecodeError) as error:

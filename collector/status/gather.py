@@ -12,7 +12,7 @@ import duckdb
 from collector.check.cross_table import OF_A_NODE
 from collector.check.dataset_view import DatasetFiles, DatasetView, list_files, open_dataset_view
 from collector.dataset.files import FOLDER_LOCK, is_lock_held
-from collector.dataset.footer import read_footer
+from collector.dataset.footer import ColumnChunk, read_footer, read_footers
 from collector.dataset.open import Dataset
 from collector.dataset.query import query_engine
 from collector.dataset.schema import TABLES, Table
@@ -66,10 +66,11 @@ def _table(
 ) -> TableStatus:
     status = TableStatus(table.name)
     span: list[Any] = []
+    footers = _footers(connection, paths)
     key = table.day_column or "height"
     for path in paths:
         try:
-            footer = read_footer(connection, path)
+            footer = footers[path] if footers is not None else read_footer(connection, path)
             span += [
                 bound[:SECONDS_CHARACTERS] if table.day_column else int(bound)
                 for chunk in footer
@@ -89,6 +90,16 @@ def _table(
     if span:
         status.first, status.last = str(min(span)), str(max(span))
     return status
+
+
+def _footers(
+    connection: duckdb.DuckDBPyConnection, paths: Iterable[Path]
+) -> dict[Path, list[ColumnChunk]] | None:
+    """Return the footers of all files of a table at once; None if one cannot be read."""
+    try:
+        return read_footers(connection, paths)
+    except DatasetError:
+        return None
 
 
 def _nodes(view: DatasetView, now_us: int) -> tuple[list[NodeStatus], StoreStatus | None]:

@@ -43,6 +43,19 @@ def test_tables_are_counted_by_their_footers(dataset: Dataset) -> None:
     assert status.unreadable == [str(dataset.paths(BLOCKS)[0])]
 
 
+def test_a_damaged_file_hides_no_other_of_its_table(dataset: Dataset) -> None:
+    """Of two files of a table one is damaged: it is named, and the rows of the other count."""
+    (whole,) = dataset.paths(BLOCKS)
+    damaged = whole.with_stem(f"{whole.stem}-2")
+    damaged.write_bytes(whole.read_bytes()[:-9] + b"12345PAR1")
+
+    status = gather(dataset)
+
+    (blocks,) = [table for table in status.tables if table.name == "blocks"]
+    assert (blocks.n_files, blocks.n_rows, blocks.first, blocks.last) == (1, 3, "100", "102")
+    assert status.unreadable == [str(damaged)]
+
+
 @pytest.mark.parametrize("kind", [duckdb.InvalidInputException, duckdb.IOException])
 def test_a_file_that_fails_only_while_it_is_read_is_named(dataset: Dataset, kind: type[Exception]) -> None:
     """A file can have a sound footer and a damaged page: one sentence names it and says what to do."""
