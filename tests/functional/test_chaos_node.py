@@ -13,9 +13,7 @@ from tests.functional.chaos.world import make_world
 pytestmark = pytest.mark.bitcoind
 
 
-@pytest.mark.parametrize(
-    ("name", "scale"), [("drops", 0.1), ("reorgs", 0.2), ("stop_while_rpc_hangs", 0.1), ("rpc_wrong", 0.2)]
-)
+@pytest.mark.parametrize(("name", "scale"), [("drops", 0.1), ("reorgs", 0.2), ("stop_while_rpc_hangs", 0.1)])
 def test_the_dataset_survives(name: str, scale: float, tmp_path: Path) -> None:
     """No row is lost or doubled and every gap is named, as the node's log and a recorder show."""
     must_hold(name, tmp_path, scale=scale)
