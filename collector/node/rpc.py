@@ -216,7 +216,8 @@ class RpcClient:
     def _post(self, body: Any) -> Response:
         """Send a request and return the answer; after HTTP 401 read the cookie again and repeat it once.
 
-        Raises NodeRefused for HTTP 401 and 403, and NodeUnavailable for 503.
+        Raises NodeRefused for HTTP 401 and 403, and NodeUnavailable for 502, 503 and 504. A node itself
+        answers only the second of these.
         """
         methods = [call["method"] for call in (body if isinstance(body, list) else [body])]
         response = self._send(body, methods)
@@ -236,6 +237,11 @@ class RpcClient:
             )
         if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
             raise NodeUnavailable(f"{self.url} is overloaded (HTTP 503: its work queue is full)")
+        if response.status in (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT):
+            raise NodeUnavailable(
+                f"{self.url} is a proxy that does not reach the node (HTTP {response.status}); is bitcoind "
+                "running there?"
+            )
         return response
 
     def _send(self, body: Any, methods: Sequence[str]) -> Response:

@@ -149,6 +149,8 @@ def test_a_new_cookie_is_read_when_the_old_one_is_refused(server: Server, cookie
     [
         ((500, b'{"error":{"code":-28,"message":"Loading blocks"}}'), NodeUnavailable, "Loading blocks"),
         ((503, b"Work queue depth exceeded"), NodeUnavailable, "overloaded"),
+        ((502, b"<html>Bad Gateway</html>"), NodeUnavailable, "is a proxy that does not reach the node"),
+        ((504, b""), NodeUnavailable, r"is a proxy .* \(HTTP 504\)"),
         ((401, b""), NodeRefused, "does not accept our credentials"),
         ((403, b""), NodeRefused, "does not let us call getblockcount .*; add it to the rpcwhitelist"),
         ((500, b'{"error":{"code":-8,"message":"Bad height"}}'), RpcError, "Bad height"),
@@ -164,7 +166,7 @@ def test_a_new_cookie_is_read_when_the_old_one_is_refused(server: Server, cookie
 def test_each_failure_has_its_error(
     server: Server, cookie: Path, answer: Answer, error: type[Exception], words: str
 ) -> None:
-    """Warm-up and overload are NodeUnavailable; other failures are not."""
+    """Warm-up, overload and a proxy without its node are NodeUnavailable; other failures are not."""
     server.script = lambda *_: answer
     with pytest.raises(error, match=words):
         RpcClient(server.url, cookie_file=cookie).call("getblockcount")
