@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo history test lint audit format bench chaos wheel site charts fuzz gpu docs lock clean
+.PHONY: help setup demo history test lint audit format bench chaos wheel image site charts fuzz gpu docs lock clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ chaos: $(READY)  ## Break the live collector in every way we know (FAULT=name SE
 
 wheel: $(READY)  ## Build the wheel, install it where nothing else is, and run the demo there
 	@$(BIN)/python -m tests.wheel
+
+image: $(READY)  ## Do the steps of the Dockerfile in a clean root folder, and run its services there (as root)
+	@$(BIN)/python -m tests.clean_root
 
 SITE := .cache/site-venv
 site:  ## Build the site of the documents into build/site, with pictures of the demo's report
