@@ -34,6 +34,61 @@ def filling(late: FilledLate, rows: str) -> str:
     )
 
 
+class StandIns:
+    """Puts views in front of relations that a mart reads: without its late columns, and with some rows only.
+
+    Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
+    values are clipped.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        catalog: Catalog,
+        model: Model,
+        ranges: InRanges | None,
+    ) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._late = model.late
+        self._conditions = {} if ranges is None else dict(ranges.reads)
+        self._clips = {} if ranges is None else ranges.clips
+        if model.late is not None:
+            self._conditions.setdefault(model.late.relation, EVERY_ROW)
+        self._made: dict[str, str | None] = {}
+
+    def put(self, sources: Mapping[str, str] = NO_SOURCES, *, until: str | None = None) -> None:
+        """Put a view in front of each relation, or of those until one of them.
+
+        `sources` has the query of the files to read, for relations of which not all are. A view that is there
+        already and reads the same files stays.
+        """
+        for relation in self._conditions:
+            source = sources.get(relation)
+            if relation not in self._made or self._made[relation] != source:
+                self._put(relation, source)
+                self._made[relation] = source
+            if relation == until:
+                break
+
+    def remove(self) -> None:
+        """Let queries read the relations themselves again."""
+        for relation in self._made:
+            self._connection.execute(f"DROP VIEW IF EXISTS temp.{relation}")
+        self._made.clear()
+
+    def _put(self, relation: str, source: str | None) -> None:
+        ((database,),) = self._connection.execute("SELECT current_database()").fetchall()
+        replaced = {**self._clips.get(relation, {}), **_emptied(self._catalog, self._late, relation)}
+        columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
+        every = f"* REPLACE ({columns})" if replaced else "*"
+        rows = f'"{database}".main.{relation}' if source is None else f"({source})"
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW {relation} AS"  # noqa: S608 - our own files
+            f" SELECT {every} FROM {rows} WHERE {self._conditions[relation]}"
+        )
+
+
 @contextmanager
 def stand_ins(
     connection: duckdb.DuckDBPyConnection,
@@ -42,28 +97,13 @@ def stand_ins(
     ranges: InRanges | None,
     sources: Mapping[str, str] = NO_SOURCES,
 ) -> Iterator[None]:
-    """Put a view in front of relations that a mart reads: without its late columns, and with some rows only.
-
-    Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
-    values are clipped. `sources` has the query of the files to read, for relations of which not all are.
-    """
-    ((database,),) = connection.execute("SELECT current_database()").fetchall()
-    late = {} if model.late is None else {model.late.relation: EVERY_ROW}
-    conditions = {} if ranges is None else ranges.reads
-    selected = dict(conditions) | {name: conditions.get(name, every) for name, every in late.items()}
+    """Put all views of StandIns in front of relations while the `with` block runs."""
+    views = StandIns(connection, catalog, model, ranges)
     try:
-        for relation, condition in selected.items():
-            clips = {} if ranges is None else ranges.clips.get(relation, {})
-            replaced = {**clips, **_emptied(catalog, model.late, relation)}
-            columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
-            every = f"* REPLACE ({columns})" if replaced else "*"
-            source = f"({sources[relation]})" if relation in sources else f'"{database}".main.{relation}'
-            rows = f"SELECT {every} FROM {source} WHERE {condition}"  # noqa: S608 - our own files
-            connection.execute(f"CREATE OR REPLACE TEMP VIEW {relation} AS {rows}")
+        views.put(sources)
         yield
     finally:
-        for relation in selected:
-            connection.execute(f"DROP VIEW IF EXISTS temp.{relation}")
+        views.remove()
 
 
 def _emptied(catalog: Catalog, late: FilledLate | None, relation: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ is in memory at one time are the rows of one range.
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ import duckdb
 from analysis.catalog import Catalog, InRanges, Model
 from analysis.extents import MEMBER, asked_columns, bounds_of, known_of
 from analysis.fingerprints import READS, WORD, Fingerprints
-from analysis.late import stand_ins
+from analysis.late import StandIns, stand_ins
 from analysis.parts import Inputs, LookedAt, digest
 from analysis.raw_contents import extent_sql, to_extent
 from analysis.stored import Stored
@@ -68,8 +68,7 @@ class Piece:
         self, connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model
     ) -> Iterator[None]:
         """Let the query of a mart read only the rows of this range, until the `with` block ends."""
-        for name, value in self.variables.items():
-            connection.execute(f"SET VARIABLE {name} = {value}")
+        _set(connection, self.variables)
         with stand_ins(connection, catalog, model, model.ranges, self.sources):
             yield
 
@@ -84,26 +83,33 @@ class OneRange:
         self.sources: dict[str, str] = {}
         self.inputs: Inputs = {}
         self._connection = connection
-        self._catalog = catalog
-        self._model = model
-        self._stack = ExitStack()
-        self._narrowed: Piece | None = None
+        self._views = StandIns(connection, catalog, model, model.ranges)
+        self._is_set = False
 
     @property
     def piece(self) -> Piece:
         """Return which rows the range reads."""
-        return Piece(self.variables, dict(self.sources))
+        return Piece(self.variables, self.sources)
 
-    def narrow(self) -> None:
-        """Let queries read only the rows of this range, as far as its sources are known, until `close`."""
-        if self._narrowed != self.piece:
-            self._stack.close()
-            self._narrowed = self.piece
-            self._stack.enter_context(self.piece.narrowing(self._connection, self._catalog, self._model))
+    def narrow(self, until: str | None = None) -> None:
+        """Let queries read only the rows of this range until `close`: of all relations, or until one of them.
+
+        The sources of these relations must be known.
+        """
+        if not self._is_set:
+            _set(self._connection, self.variables)
+            self._is_set = True
+        self._views.put(self.sources, until=until)
 
     def close(self) -> None:
         """Let queries read all rows again."""
-        self._stack.close()
+        self._views.remove()
+
+
+def _set(connection: duckdb.DuckDBPyConnection, variables: Mapping[str, int]) -> None:
+    """Make the variables of a range those of the DuckDB session."""
+    for name, value in variables.items():
+        connection.execute(f"SET VARIABLE {name} = {value}")
 
 
 @dataclass
@@ -191,7 +197,7 @@ class Ranges:
             others = {name: keys.get(name) or found.contents[name] for name in each.mentioned}
             key = digest([each.reading, one.variables, held, others])[:32]
             if key not in known:
-                one.narrow()
+                one.narrow(each.relation)
                 known[key] = each.look(connection)
             keys[each.relation] = key
             values.update(known_of(each.relation, known[key][1]))
