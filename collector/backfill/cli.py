@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collector.node.access import Access
 
 DAY_S: Final = 86_400
+LOCAL: Final = "local"
 MAX_WORKERS: Final = 16  # each worker takes one place in the node's work queue, which has 16 by default
 
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings file (TOML).")]
@@ -42,6 +43,13 @@ ReportOption = Annotated[
 ]
 CookieFileOption = Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")]
 
+WorkersOption = Annotated[
+    int | None, typer.Option(min=1, max=MAX_WORKERS, help="Worker processes; by default one per core.")
+]
+EngineOption = Annotated[
+    str, typer.Option(help="`local`, or the Spark cluster that does the work: spark://HOST:PORT.")
+]
+
 
 def backfill(  # noqa: PLR0917 - typer passes every option by name
     dataset: DatasetArgument = None,
@@ -56,9 +64,8 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     ] = False,
     first: Annotated[str | None, typer.Option("--from", help="First height or date (YYYY-MM-DD).")] = None,
     last: Annotated[str | None, typer.Option("--to", help="Last height or date, which is included.")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=MAX_WORKERS, help="Worker processes; by default one per core.")
-    ] = None,
+    workers: WorkersOption = None,
+    engine: EngineOption = LOCAL,
     dataset_option: DatasetOption = None,
     chain: FileChainOption = None,
     report: ReportOption = None,
@@ -78,7 +85,7 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         raise typer.BadParameter("say where the blocks are: --blocks-dir FOLDER, or --node")
     _refuse_report(report)
     selection = parse_selection(first, last)
-    folder = BlockFolder(blocks_dir, _checked_chain(chain)) if blocks_dir is not None else None
+    folder = BlockFolder(blocks_dir.absolute(), _checked_chain(chain)) if blocks_dir is not None else None
     settings = load_settings(
         config,
         chain=folder.chain if folder else chain,
@@ -90,7 +97,8 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
     )
     settings = with_local_part(settings)
     configure_logging(settings.log_format, settings.log_level)
-    result = _run(settings, folder, selection, workers or min(_cores(), MAX_WORKERS), is_node_asked=node)
+    n_workers = workers or min(_cores(), MAX_WORKERS)
+    result = _run(settings, folder, selection, n_workers, engine, is_node_asked=node)
     _tell(result, report or default_report_path(settings.dataset, settings.chain))
 
 
@@ -122,6 +130,7 @@ def _run(
     folder: "BlockFolder | None",
     selection: "BlockSelection",
     workers: int,
+    engine: str,
     *,
     is_node_asked: bool,
 ) -> "Report":
@@ -136,13 +145,17 @@ def _run(
     access = _access(settings) if is_node_asked else None
     if access is not None:  # a node that refuses leaves no dataset behind
         check_chain(connect(access), settings.chain)
-    into = Dataset.open(settings.dataset, settings.chain, create=True)
+        if engine != LOCAL and access.password is not None:
+            raise SettingsError("a password does not travel to a cluster; name a --cookie-file that all have")
+    into = Dataset.open(settings.dataset.absolute(), settings.chain, create=True)
     _end_in_order_on_sigterm()
     with sealing_into(into, settings.store), ProgressView(Console(stderr=True), workers) as progress:
         if folder is not None:
-            return from_files(folder, into, selection, workers=workers, progress=progress, access=access)
+            return from_files(
+                folder, into, selection, workers=workers, progress=progress, access=access, engine=engine
+            )
         assert access is not None  # noqa: S101 - the command demands one of the two
-        return from_node(access, into, selection, workers=workers, progress=progress)
+        return from_node(access, into, selection, workers=workers, progress=progress, engine=engine)
 
 
 def parse_selection(first: str | None, last: str | None) -> "BlockSelection":

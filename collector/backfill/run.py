@@ -1,10 +1,11 @@
 """Run a backfill from block files or from a node: find the blocks, cut them into units, and store them."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from collector.backfill.progress import ProgressView
 from collector.backfill.report import Report
 from collector.backfill.selection import BlockSelection, missing_heights
 from collector.backfill.store import Rejects, WorkResult
-from collector.backfill.workers import open_pool
+from collector.backfill.workers import LOCAL, Pool, open_pool
 from collector.codec.arrays import Integers
 from collector.codec.chunk import RejectedBlock
 from collector.codec.verify import backend_name
@@ -51,13 +52,16 @@ def from_files(
     workers: int,
     progress: ProgressView,
     access: Access | None = None,
+    engine: str = LOCAL,
 ) -> Report:
     """Write those selected blocks of a folder of block files that the dataset lacks; return a Report.
 
     With `access`, a node is asked whether it has the same chain, and for fees where undo data lack.
+    The work is done by `workers` processes here, or by the Spark cluster that `engine` names.
     """
     report = Report(chain=folder.chain, source=str(folder.path), workers=workers, verified_by=backend_name())
-    with dataset.backfill_lock(), open_pool(workers) as pool:
+    with dataset.backfill_lock(), open_pool(workers, engine) as pool:
+        report.workers = pool.count
         _remove_leftovers(dataset)
         begun_s = time.monotonic()
         catalogue = read_catalogue(folder, progress.scanned)
@@ -78,32 +82,38 @@ def from_files(
         progress.begin(int(catalogue.sizes_bytes[missing].sum()))
         work = FileWork(folder.path, dataset.root, dataset.chain, time.time_ns(), access)
         _collect_results(
-            pool.run(work, cut_units(catalogue, folder, missing, workers)), rejects, report, progress
+            pool.run(work, cut_units(catalogue, folder, missing, pool.count)), rejects, report, progress
         )
         # The files may hold a sound copy of a block that was rejected.
         broken = {each.ref.block_hash for each in report.result.rejected}
         again = [i for i in missing if catalogue.hashes[i].tobytes() in broken and i in catalogue.copies]
         _collect_results(pool.run(work, copy_units(catalogue, folder, again)), rejects, report, progress)
-        late_units = cut_units(catalogue, folder, late, workers)
-        _fill_late_fees(
-            dataset,
-            len(late),
-            lambda target: pool.run(replace(work, dataset_root=target.root), late_units),
-            report,
-        )
+        units = cut_units(catalogue, folder, late, pool.count)
+        into = partial(_work_into, pool, work, units)
+        _fill_late_fees(dataset, len(late), into, report)
         report.work_s = time.monotonic() - begun_s
     return report
 
 
 def from_node(
-    access: Access, dataset: Dataset, selection: BlockSelection, *, workers: int, progress: ProgressView
+    access: Access,
+    dataset: Dataset,
+    selection: BlockSelection,
+    *,
+    workers: int,
+    progress: ProgressView,
+    engine: str = LOCAL,
 ) -> Report:
-    """Write those selected blocks of a node's chain that the dataset lacks; return a Report."""
+    """Write those selected blocks of a node's chain that the dataset lacks; return a Report.
+
+    The work is done by `workers` processes here, or by the Spark cluster that `engine` names.
+    """
     client = connect(access)
     report = Report(chain=dataset.chain, source=client.url, workers=workers, verified_by=backend_name())
     report.tip_height, tip_hash = check_chain(client, dataset.chain)
     report.tip_hash = hash_hex(tip_hash)
-    with dataset.backfill_lock(), open_pool(workers) as pool:
+    with dataset.backfill_lock(), open_pool(workers, engine) as pool:
+        report.workers = pool.count
         _remove_leftovers(dataset)
         begun_s = time.monotonic()
         present = PresentBlocks(dataset)
@@ -127,14 +137,17 @@ def from_node(
         progress.begin(len(todo), unit="blocks")
         work = NodeWork(access, dataset.root, dataset.chain)
         _collect_results(pool.run(work, cut_node_units(todo)), rejects, report, progress)
-        _fill_late_fees(
-            dataset,
-            len(late),
-            lambda target: pool.run(replace(work, dataset_root=target.root), cut_node_units(late)),
-            report,
-        )
+        into = partial(_work_into, pool, work, cut_node_units(late))
+        _fill_late_fees(dataset, len(late), into, report)
         report.work_s = time.monotonic() - begun_s
     return report
+
+
+def _work_into(
+    pool: Pool, work: FileWork | NodeWork, units: Iterable[Any], target: Dataset
+) -> Iterator[WorkResult]:
+    """Do units of work that writes into another dataset."""
+    return pool.run(replace(work, dataset_root=target.root), units)
 
 
 def _remove_leftovers(dataset: Dataset) -> None:

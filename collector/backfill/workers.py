@@ -4,11 +4,12 @@ import multiprocessing
 import os
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +27,25 @@ from collector.log import configure_logging
 from collector.unneeded import hide_unneeded
 
 QUEUED_PER_WORKER: Final = 2
+LOCAL: Final = "local"  # the engine that is no cluster: processes on this machine
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 PRELOADED: Final = ["collector.backfill.file_work", "collector.backfill.node_work"]
+
+
+class Pool(Protocol):
+    """Does units of work, `count` at a time."""
+
+    count: int
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
+        """Have units of work done; yield their results."""
+
+    def wait_until_ready(self) -> None:
+        """Wait until the first unit of work can begin."""
 
 
 class InProcess(AbstractContextManager["InProcess"]):
@@ -47,14 +65,42 @@ class InProcess(AbstractContextManager["InProcess"]):
         load_compiled_functions()
 
 
-class WorkerPool(AbstractContextManager["WorkerPool"]):
+class BoundedPool(ABC):
+    """Has units of work done elsewhere, `count` at a time; few more are handed out."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    @abstractmethod
+    def submit(self, work: Callable[[Any], WorkResult], unit: Any) -> "Future[WorkResult]":
+        """Have one unit of work done."""
+
+    def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
+        """Have units of work done; yield their results as they finish.
+
+        When a unit raises an error, the units that have started are finished first; then the error is raised
+        here.
+        """
+        pending: set[Future[WorkResult]] = set()
+        todo = iter(units)
+        while True:
+            while len(pending) < self.count * QUEUED_PER_WORKER and (unit := next(todo, None)) is not None:
+                pending.add(self.submit(work, unit))
+            if not pending:
+                return
+            ended, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in ended:
+                yield future.result()
+
+
+class WorkerPool(BoundedPool, AbstractContextManager["WorkerPool"]):
     """Runs units of work in worker processes, which start at once while the caller still reads headers.
 
     The processes are forked from a server process that has loaded the modules and runs no threads.
     """
 
     def __init__(self, count: int) -> None:
-        self.count = count
+        super().__init__(count)
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         with _interrupts_blocked(), _safe_path():
@@ -67,25 +113,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def __exit__(self, *_: object) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
-        """Run the units of work in the worker processes; yield their results as they finish.
+    def submit(self, work: Callable[[Any], WorkResult], unit: Any) -> "Future[WorkResult]":
+        """Have one unit of work done by a worker process."""
+        return self._executor.submit(work, unit)
 
-        When a unit raises an error, the units that have started are finished first; then the error is raised
-        here. Raises CollectorError when a worker process was killed.
-        """
-        pending: set[Future[WorkResult]] = set()
-        todo = iter(units)
+    def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
+        """Have units of work done, as BoundedPool does; CollectorError when a worker process was killed."""
         try:
-            while True:
-                while (
-                    len(pending) < self.count * QUEUED_PER_WORKER and (unit := next(todo, None)) is not None
-                ):
-                    pending.add(self._executor.submit(work, unit))
-                if not pending:
-                    return
-                ended, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    yield future.result()
+            yield from super().run(work, units)
         except BrokenProcessPool:
             raise CollectorError(
                 "a worker process was killed, probably because memory ran out; use fewer --workers and run "
@@ -97,8 +132,15 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         wait(self._started)
 
 
-def open_pool(workers: int) -> InProcess | WorkerPool:
-    """Return a pool with this many workers; a single worker is this process itself."""
+def open_pool(workers: int, engine: str = LOCAL) -> "Pool":
+    """Return a pool with this many workers; a single worker is this process itself.
+
+    Where `engine` is not `local`, it is the address of a Spark cluster, which has workers of its own.
+    """
+    if engine != LOCAL:
+        from collector.backfill.cluster import SparkPool  # noqa: PLC0415 - loads PySpark
+
+        return SparkPool(engine)
     return InProcess() if workers == 1 else WorkerPool(workers)
 
 

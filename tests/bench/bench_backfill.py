@@ -54,7 +54,9 @@ def main() -> None:
     options = parse()
     size = SMOKE if options.smoke else FULL_SIZE
     make_chain(options.chain, options.transactions, size)
-    backfill_run.open_pool = WorkerPool  # one worker is a process too: the same work, one core
+    backfill_run.open_pool = lambda count, _engine: WorkerPool(
+        count
+    )  # one worker is a process too: the same work, one core
     part = BlockSelection(first_height=size.first_full, last_height=size.first_full + PART_BLOCKS - 1)
     rounds: dict[str, list[dict[str, Any]]] = {"one": [], "two": []}
     for number in range(options.rounds):
