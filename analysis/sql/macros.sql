@@ -52,13 +52,18 @@ ratio_interval(
 -- Test
 select block_multiple_interval([struct_pack(taken := 3, offered := 2)], 5).high is null;
 
--- Whether a block was chosen by feerate: its pool orders by feerate, the block is no first-come block, and more of its
--- n_values feerates are in order than chance explains. A block in which most places were sold is less than half in order.
+-- Whether a block was chosen by feerate: its pool orders by feerate, and more of its n_values feerates are in order than
+-- chance explains. A block in which most places were sold is less than half in order, and looks like a first-come block
+-- where what was sold stands in order of arrival. So a first-come block needs more: one random order of 5,000 has it.
 create macro is_by_feerate(pool_verdict, block_ordering, n_in_order, n_values) as
-pool_verdict = 'feerate' and block_ordering in ('feerate', 'both', 'other') and n_in_order > 2 * sqrt(n_values);
+pool_verdict = 'feerate'
+and block_ordering in ('feerate', 'both', 'other', 'first_come')
+and n_in_order > case when block_ordering = 'first_come' then 2.5 else 2.0 end * sqrt(n_values);
 -- Test
 select
     is_by_feerate('feerate', 'other', 22, 49)
+    and is_by_feerate('feerate', 'first_come', 21, 45)
+    and not is_by_feerate('feerate', 'first_come', 17, 49)
     and not is_by_feerate('feerate', 'other', 14, 49)
     and not is_by_feerate('other', 'feerate', 40, 49);
 

@@ -6,8 +6,8 @@ A block's transactions are numbered in the block's own order, and again by effec
 order by feerate would give. sppe_ratio is the signed position prediction error (arXiv:2110.11740): (predicted place -
 place) / number of transactions. It is near 1 for a transaction that pays least and stands first. Listed are those of
 far_ahead, from min_sppe_ratio on, in blocks of pools that order by feerate (pool_ordering), if more of the block is in
-that order than chance explains and it is no first-come block (block_order): where a pool sells many places, less than
-half of the block is in order. It needs blocks alone, so it covers history without a mempool. A place ahead is no proof
+that order than chance explains, and far more in a block that fits first come (block_order): where a pool sells many
+places, less than half of the block is in order. It needs blocks alone, so it covers history without a mempool. A place ahead is no proof
 of a payment: pools put their own payments first, too, and may keep a promise for free. A transaction that is paid for
 and stands at the end of the block is not found here.
 """

@@ -2,7 +2,8 @@
 summary = "Transactions that stand far ahead of their feerate, in any block in feerate order."
 method = """
 The transactions from which ahead_of_feerate takes those of pools that order by feerate; its method says what the places
-are. More of the block must be in feerate order than chance explains, and it must be no first-come block (block_order).
+are. More of the block must be in feerate order than chance explains, and far more where it fits first come
+(block_order).
 """
 grain = ["block_hash", "txid"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}

@@ -2,8 +2,8 @@
 summary = "Transactions that pay far less than transactions the block left out, in any block in feerate order."
 method = """
 The transactions from which out_of_band_candidates takes those of pools that order by feerate; its method says what the
-yardsticks and kinds are. More of the block must be in feerate order than chance explains, 2 sqrt(n) of n feerates, and
-it must be no first-come block (block_order). Where a pool chooses by something else, a low feerate means nothing.
+yardsticks and kinds are. More of the block must be in feerate order than chance explains, 2 sqrt(n) of n feerates, or
+2.5 sqrt(n) where it fits first come (block_order). Where a pool chooses by something else, a low feerate means nothing.
 """
 grain = ["block_hash", "node", "txid"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}

@@ -3,8 +3,9 @@ summary = "Transactions of a block that pay far less than transactions the block
 method = """
 Only blocks of pools that order by feerate (pool_ordering) are judged: where a pool chooses by something else, a low
 feerate means nothing, and that finding takes the place of candidates. More of the block must be in feerate order than
-chance explains, 2 sqrt(n) of n feerates, and it must be no first-come block (block_order). That less than half of it is
-in order is no reason to leave it out: that is what a block looks like in which most places were sold. There are two
+chance explains, 2 sqrt(n) of n feerates, or 2.5 sqrt(n) where it fits first come (block_order). That less than half of
+it is in order is no reason to leave it out: that is what a block looks like in which most places were sold, and those
+sold first in order of their arrival look like first come. There are two
 yardsticks, and the lower one counts. The first is the part of the newest template of the node on the block's parent
 (template_audit_block) that weighs no more than the block: the margin_quantile of the own feerates of its transactions,
 which lies above the cheap parents that rich children pull in. The second is the block's own (own_margin_sat_vb of
