@@ -47,7 +47,8 @@ class PlantedDays:
         rows = pq.read_table(source, partitioning=None)
         blocks = pc.unique(arrived["block_hash"])
         ours = rows.filter(pc.is_in(rows["block_hash"], value_set=blocks))
-        assert len(ours)
+        if not len(ours):  # a long world has several files of a partition
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         before = [pq.read_table(target, partitioning=None)] if target.exists() else []
         pq.write_table(pa.concat_tables([*before, ours]), target)
