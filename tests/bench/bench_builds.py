@@ -6,7 +6,8 @@ A planted world is built without its last day, which then comes. Each build runs
 one thread of DuckDB, and its processor time counts, also that of its start. What is told is its part of the
 time of a full build of the same days, and the most memory of the process. A changed rule makes the blocks of
 one pool unknown. With several lengths the exponent of the full build over its length is told: the slope
-of a least-squares line on logarithmic scales. --entering makes worlds of fewer transactions per block.
+of a least-squares line on logarithmic scales. --entering makes worlds of fewer transactions per block. With
+--smoke a small world gives a few marts only, so that the figures say nothing.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import resource
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -33,6 +35,7 @@ from tests.bench.bench_analysis import ROOT, say
 from tests.bench.planted_world import Size
 
 SMOKE: Final = Size(n_blocks=200, entering=6, taken=4)
+SMOKE_MARTS: Final = ("block_order", "pool_share")  # one of ranges and a late column, one made as a whole
 MEMORY_GB: Final = 8.0
 N_NAMED: Final = 12
 
@@ -53,7 +56,8 @@ def main() -> None:
         ]
         for size in [SMOKE] if options.smoke else sizes:
             folder = Path(work, str(size.n_blocks))
-            facts["builds"][size.n_blocks] = told(measured(folder, size, options.memory), size)
+            marts = SMOKE_MARTS if options.smoke else None
+            facts["builds"][size.n_blocks] = told(measured(folder, size, options.memory, marts), size)
             shutil.rmtree(folder)
             options.out.write_text(json.dumps(facts, indent=2) + "\n")
     if len(facts["builds"]) > 1:
@@ -77,9 +81,11 @@ def told(builds: dict[str, dict[str, Any]], size: Size) -> dict[str, dict[str, A
     return builds
 
 
-def measured(work: Path, size: Size, memory_gb: float) -> dict[str, dict[str, Any]]:
-    """Return the costs of each kind of build, by name."""
-    built = partial(in_a_process, memory_gb=memory_gb)
+def measured(
+    work: Path, size: Size, memory_gb: float, marts: Sequence[str] | None
+) -> dict[str, dict[str, Any]]:
+    """Return the costs of each kind of build, by name; with `marts`, of builds of these alone."""
+    built = partial(in_a_process, memory_gb=memory_gb, marts=marts)
     world = PlantedDays(work, size)
     dataset, database = work / "dataset", work / "a.duckdb"
     world.add(dataset, world.days[:-1])
@@ -93,19 +99,24 @@ def measured(work: Path, size: Size, memory_gb: float) -> dict[str, dict[str, An
     return found
 
 
-def in_a_process(dataset: Path, rules: Path, database: Path, *, memory_gb: float) -> dict[str, Any]:
+def in_a_process(
+    dataset: Path, rules: Path, database: Path, *, memory_gb: float, marts: Sequence[str] | None
+) -> dict[str, Any]:
     """Build in another process, and return what it cost."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_build, dataset, rules, database, memory_gb).result()
+        return pool.submit(_build, dataset, rules, database, memory_gb, marts).result()
 
 
-def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> dict[str, Any]:
+def _build(
+    dataset: Path, rules: Path, database: Path, memory_gb: float, marts: Sequence[str] | None
+) -> dict[str, Any]:
     steps: list[tuple[str, float]] = []
     begun_s = time.monotonic()
     result = engine.build(
         dataset,
         rules,
         database,
+        marts=marts,
         memory_gb=memory_gb,
         threads=1,
         progress=lambda step: steps.append((step.name, time.process_time())),
