@@ -20,6 +20,7 @@ from analysis.report.charts.svg import (
     PERCENT_LABEL,
     WIDE_PX,
     Drawing,
+    Rows,
     day_format,
     draw,
 )
@@ -247,7 +248,8 @@ def line_chart(
     strips = [strip for strip in hover_strips(lines, x, y) if strip[0] != strip[1]]
     if strips:
         layers.append(hover_layer(strips, x_axis, HEIGHT_PX))
-    return alt.layer(*layers).properties(
+    return alt.layer(
+        *layers,
         width=plot_px,
         height=HEIGHT_PX,
         padding={"left": _LEFT_PX, "right": _RIGHT_PX, "top": _TOP_PX, "bottom": _BOTTOM_PX},
@@ -333,12 +335,12 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
     rows = [{"x": place(p.x), "y": p.y, "low": p.low, "high": p.high} for p in whole]
     shape: dict[str, Any] = {"interpolate": "step-after" if line.shape == "step" else "linear"}
     banded = [row for row in rows if row["low"] is not None and row["high"] is not None]
-    chart = alt.Chart(alt.InlineData(values=rows))
+    chart = alt.Chart(Rows(values=rows))
     has_points = line.shape == "points" or (line.shape == "line" and len(rows) <= MAX_POINTED_DAYS)
     lonely = [row for row, is_alone in zip(rows, _alone(whole), strict=True) if is_alone]
     if banded and line.shape == "points":
         yield (
-            alt.Chart(alt.InlineData(values=banded))
+            alt.Chart(Rows(values=banded))
             .mark_rule(color=line.colour, opacity=0.6, strokeWidth=1.5)
             .encode(x=x, y=_y("low", y), y2=alt.Y2("high:Q"))
         )
@@ -356,7 +358,7 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
             x=x, y=_y("y", y)
         )
     elif lonely and line.shape == "line":
-        dots = alt.Chart(alt.InlineData(values=lonely))
+        dots = alt.Chart(Rows(values=lonely))
         yield dots.mark_point(color=line.colour, fill=line.colour, size=26, opacity=1).encode(
             x=x, y=_y("y", y)
         )
@@ -394,17 +396,17 @@ def _partial_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
         and None not in (pair[0].y, pair[1].y)
     ]
     for pair in pairs:
-        dashed = alt.Chart(alt.InlineData(values=pair))
+        dashed = alt.Chart(Rows(values=pair))
         yield dashed.mark_line(
             color=line.colour, strokeWidth=1.5, strokeDash=DASHES["dotted"], clip=True
         ).encode(x=x, y=_y("y", y))
     banded = [row for row in partial if row["low"] is not None and row["high"] is not None]
     if banded:
-        bars = alt.Chart(alt.InlineData(values=banded))
+        bars = alt.Chart(Rows(values=banded))
         yield bars.mark_rule(color=line.colour, opacity=0.6, clip=True).encode(
             x=x, y=_y("low", y), y2=alt.Y2("high:Q")
         )
-    rings = alt.Chart(alt.InlineData(values=partial))
+    rings = alt.Chart(Rows(values=partial))
     yield rings.mark_point(color=line.colour, fill=PAPER, size=34, opacity=1, strokeWidth=1.5).encode(
         x=x, y=_y("y", y)
     )
@@ -428,7 +430,7 @@ def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
 
 def _cut_layer(point: Point, colour: str, x: alt.X) -> alt.Chart:
     """Return the layer of a small triangle at the chart's upper edge, where a point's interval is cut off."""
-    base = alt.Chart(alt.InlineData(values=[{"x": place(point.x), "label": CUT_MARK}]))
+    base = alt.Chart(Rows(values=[{"x": place(point.x), "label": CUT_MARK}]))
     mark: alt.Chart = base.mark_text(align="left", dx=3, dy=8, color=colour).encode(
         x=x, y=alt.YValue(0), text=alt.Text("label:N")
     )
@@ -542,13 +544,12 @@ def day_chart(
     )
     y_axis = alt.Axis(title=None, labelExpr=PERCENT_LABEL, tickCount=3, domain=False)
     y = alt.Y("low:Q", scale=alt.Scale(domain=[0, largest], nice=False), axis=y_axis)
-    base = alt.Chart(alt.InlineData(values=data)).encode(x=x)
+    base = alt.Chart(Rows(values=data)).encode(x=x)
     points = {"size": 22, "filled": True, "fill": colour} if len(data) <= MAX_POINTED_DAYS else False
     left = 42
     return alt.layer(
         base.mark_area(color=colour, opacity=0.22).encode(y=y, y2=alt.Y2("high:Q")),
         base.mark_line(color=colour, strokeWidth=2, point=points).encode(y=alt.Y("ratio:Q")),
-    ).properties(
         width=width_px - left - 12,
         height=_DAY_HEIGHT_PX,
         padding={"left": left, "right": 12, "top": 6, "bottom": 22},

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import altair as alt
 
-from analysis.report.charts.svg import HOVER_MARK, INK, MUTED, day_format
+from analysis.report.charts.svg import HOVER_MARK, INK, MUTED, Rows, day_format
 from analysis.report.plot import Mark, number
 
 LETTER_PX: Final = 13  # letters closer than this would touch
@@ -73,7 +73,7 @@ def event_layers(
             }
             for event in spans
         ]
-        mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(fill=MUTED, opacity=0.25, stroke=MUTED)
+        mark = alt.Chart(Rows(values=rows)).mark_rect(fill=MUTED, opacity=0.25, stroke=MUTED)
         layers.append(
             mark.encode(
                 x=x,
@@ -84,12 +84,12 @@ def event_layers(
     moments = [event for event in inside if event.to_x is None]
     if moments:
         rows = [{"x": place(event.x), "words": _hover(event)} for event in moments]
-        rule = alt.Chart(alt.InlineData(values=rows)).mark_rule(color=MUTED, strokeDash=[2, 3])
+        rule = alt.Chart(Rows(values=rows)).mark_rule(color=MUTED, strokeDash=[2, 3])
         layers.append(rule.encode(x=x, description=alt.Description("words:N")))
     texts = merged_labels(inside, first, last, plot_px)
     if texts:
         rows = [{"x": place(at), "label": label, "words": HOVER_MARK + words} for at, label, words in texts]
-        text = alt.Chart(alt.InlineData(values=rows)).mark_text(align="center", dy=-8, color=INK)
+        text = alt.Chart(Rows(values=rows)).mark_text(align="center", dy=-8, color=INK)
         layers.append(
             text.encode(
                 x=x, y=alt.YValue(0), text=alt.Text("label:N"), description=alt.Description("words:N")
@@ -127,7 +127,7 @@ def hover_layer(
     """Return a layer of invisible strips, one per (from, to, words), that show the words to a pointer."""
     is_time = isinstance(spans[0][0], dt.date)
     rows = [{"x": place(low), "to": place(high), "words": HOVER_MARK + words} for low, high, words in spans]
-    mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(fill=INK, opacity=0)
+    mark = alt.Chart(Rows(values=rows)).mark_rect(fill=INK, opacity=0)
     strips: alt.Chart = mark.encode(
         x=x,
         x2=alt.X2(f"to:{'T' if is_time else 'Q'}"),

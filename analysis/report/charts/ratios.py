@@ -17,6 +17,7 @@ from analysis.report.charts.svg import (
     ROW_HEIGHT_PX,
     WIDE_PX,
     Drawing,
+    Rows,
     draw,
     label_width,
     row_labels,
@@ -108,7 +109,7 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
     )
     layers: list[alt.Chart] = []
     if axis.reference is not None:
-        line = alt.Chart(alt.InlineData(values=[{"at": axis.reference}]))
+        line = alt.Chart(Rows(values=[{"at": axis.reference}]))
         layers.append(
             line.mark_rule(color=MUTED, strokeDash=[2, 3]).encode(x=alt.X("at:Q", scale=scale, axis=ruler))
         )
@@ -125,7 +126,8 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
         row_labels(base, label_px),
         _row_strips(base, width_px - label_px - value_px),
     ]
-    return alt.layer(*layers).properties(
+    return alt.layer(
+        *layers,
         width=width_px - label_px - value_px,
         height=len(order) * (ROW_HEIGHT_PX + (len(marks) - 1) * 10),
         padding={"left": label_px, "right": value_px, "top": 4, "bottom": 44 if axis.title else 24},
@@ -167,12 +169,12 @@ def _domain(rows: Sequence[RatioRow], axis: RatioAxis) -> list[float]:
     return [0.92 * lowest, max(end, 1.08 * (axis.reference or 0))]
 
 
-def _data(rows: Sequence[RatioRow], axis: RatioAxis) -> alt.InlineData:
+def _data(rows: Sequence[RatioRow], axis: RatioAxis) -> Rows:
     marks: dict[str, list[RatioRow]] = {}
     for row in rows:
         marks.setdefault(row.row, []).append(row)
     said = {name: _words(found, axis) for name, found in marks.items()}
-    return alt.InlineData(values=[_values(asdict(row)) | {"words": said[row.row]} for row in rows])
+    return Rows(values=[_values(asdict(row)) | {"words": said[row.row]} for row in rows])
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:

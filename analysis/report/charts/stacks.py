@@ -18,6 +18,7 @@ from analysis.report.charts.svg import (
     UNKNOWN_FILL,
     WIDE_PX,
     Drawing,
+    Rows,
     draw,
 )
 from analysis.report.model import LegendKey, Panel
@@ -160,7 +161,8 @@ def stack_chart(
         drawn.append(_names(layers, periods[-1], plot_px))
         spans = [(period.from_day, period.to_day, period.words) for period in periods]
         drawn.append(hover_layer(spans, x, HEIGHT_PX))
-    return alt.layer(*drawn).properties(
+    return alt.layer(
+        *drawn,
         width=plot_px,
         height=HEIGHT_PX,
         padding={"left": _LEFT_PX, "right": right_px, "top": _TOP_PX, "bottom": _BOTTOM_PX},
@@ -202,7 +204,7 @@ def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
     axis = alt.Axis(
         title="Part of blocks", titleY=-12, labelExpr=PERCENT_LABEL, tickCount=5, domain=False, **look
     )
-    mark = alt.Chart(alt.InlineData(values=list(rows))).mark_area(
+    mark = alt.Chart(Rows(values=list(rows))).mark_area(
         fill=fill, stroke=PAPER, strokeWidth=0.75, interpolate="step-after"
     )
     chart: alt.Chart = mark.encode(x=x, y=alt.Y("high:Q", scale=scale, axis=axis), y2=alt.Y2("low:Q"))
@@ -212,9 +214,7 @@ def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
 def _frame(period: Period, x: alt.X) -> alt.Chart:
     """Return a dashed, lightened frame over a period of which the data has only a part."""
     rows = [{"x": f"{period.from_day}", "to": f"{period.to_day}"}]
-    mark = alt.Chart(alt.InlineData(values=rows)).mark_rect(
-        fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3]
-    )
+    mark = alt.Chart(Rows(values=rows)).mark_rect(fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3])
     frame: alt.Chart = mark.encode(x=x, x2=alt.X2("to:T"), y=alt.YValue(0), y2=alt.Y2Value(HEIGHT_PX))
     return frame
 
@@ -230,7 +230,7 @@ def _names(layers: Sequence[Layer], period: Period, plot_px: int) -> alt.Chart:
         for slab in slabs(layers, period)
         if slab.high - slab.low >= _LEAST_NAMED_RATIO
     ]
-    mark = alt.Chart(alt.InlineData(values=rows)).mark_text(align="left", limit=NAMES_PX - 10, color=INK)
+    mark = alt.Chart(Rows(values=rows)).mark_text(align="left", limit=NAMES_PX - 10, color=INK)
     names: alt.Chart = mark.encode(
         x=alt.XValue(plot_px + 8),
         y=alt.Y("y:Q", scale=alt.Scale(domain=[0, 1], nice=False)),

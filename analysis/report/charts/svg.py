@@ -50,13 +50,26 @@ _DROPPED: Final = frozenset(
 _REFERENCE: Final = re.compile(r"url\(#([^)]+)\)")
 
 
+class Rows(alt.InlineData):
+    """Is the data of a chart: a list of dicts, which Altair neither checks nor copies.
+
+    Altair copies a chart at every step of making it, and would copy each row of its data as well.
+    """
+
+    _class_is_valid_at_instantiation = False
+
+    def __deepcopy__(self, _: object) -> "Rows":
+        return self
+
+
 def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -> Markup:
     """Return an Altair chart as one inline `<svg>` with a title and a description for screen readers.
 
     `name` is the prefix of all ids in it, so it must be unique on the page.
     """
     # Altair would check the whole chart against its schema a second time: half of the time of a report.
-    specification = chart.configure(**_config()).to_dict(validate=False)
+    specification = chart.to_dict(validate=False)
+    specification["config"] = _config()  # `configure` would copy the chart and all its layers once more
     # Vega wrote this text and escaped every string in it.
     root = ET.fromstring(vl_convert.vegalite_to_svg(specification))  # noqa: S314 - we made it
     if any(element.get("fill") == UNKNOWN_FILL for element in root.iter()):

@@ -10,6 +10,7 @@ import altair as alt
 from analysis.report.charts.svg import (
     ROW_HEIGHT_PX,
     Drawing,
+    Rows,
     day_format,
     label_width,
     row_labels,
@@ -41,7 +42,7 @@ def timeline_chart(
     rows = [
         {**asdict(span), "from_at": timestamp(span.from_at), "to_at": timestamp(span.to_at)} for span in spans
     ]
-    base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("row:N", sort=order, axis=None))
+    base = alt.Chart(Rows(values=rows)).encode(y=alt.Y("row:N", sort=order, axis=None))
     x = alt.X(
         "from_at:T",
         scale=alt.Scale(type="utc", domain=[timestamp(from_at), timestamp(to_at)], nice=False),
@@ -58,7 +59,9 @@ def timeline_chart(
         fill=alt.Fill("colour:N", scale=None, legend=None),
         stroke=alt.Stroke("colour:N", scale=None, legend=None),
     )
-    return alt.layer(bars, row_labels(base, label_px)).properties(
+    return alt.layer(
+        bars,
+        row_labels(base, label_px),
         width=width_px - label_px - 30,
         height=len(order) * ROW_HEIGHT_PX,
         padding={"left": label_px, "right": 30, "top": 4, "bottom": 44},
