@@ -26,6 +26,8 @@ FIRST = (
 )
 # Files whose tests run in one process, so that it starts one session of Spark for all of them.
 ON_SPARK = ("test_cases.py", "test_on_spark.py")
+# Folders whose tests run in one process each, so that it makes their reports, or their site, once for all.
+IN_ONE_PROCESS = ("tests/analysis/report/", "tests/analysis/serve/")
 
 # Programs that compile the loops of the collector, and those of gpuhash that the collector does not call.
 WARM_UPS = (
@@ -69,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file to one process, and the files of ON_SPARK to the same one.
+    """Give each file to one process, and what shares costly fixtures to the same one.
 
     The package is imported here, because a machine that only tests a GPU may lack it.
     """
@@ -80,7 +82,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "on Spark" if Path(file).name in ON_SPARK else file
+            if Path(file).name in ON_SPARK:
+                return "on Spark"
+            return next((folder for folder in IN_ONE_PROCESS if file.startswith(folder)), file)
 
     return Scheduling(config, log)
 
