@@ -116,10 +116,15 @@ def _columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[
     if all(len(row) == len(first) for row in rows):
         with suppress(KeyError):
             return {name: [row[name] for row in rows] for name in first}
-    needed = (column.name for column in table.columns if not column.nullable)
-    lacking = {name for name in needed if any(name not in row for row in rows)}
-    names: set[str] = set().union(*rows) - lacking
-    return {name: [row.get(name) for row in rows] for name in names}
+    found: dict[str, list[Any]] = {}
+    needed = {column.name for column in table.columns if not column.nullable}
+    for name in set().union(*rows):
+        try:
+            found[name] = [row[name] for row in rows]
+        except KeyError:
+            if name not in needed:
+                found[name] = [row.get(name) for row in rows]
+    return found
 
 
 def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
