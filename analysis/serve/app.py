@@ -17,7 +17,7 @@ from analysis.errors import AnalysisError, MomentError
 from analysis.serve.answers import problem
 from analysis.serve.api import api_router, csv_router
 from analysis.serve.guard import App, Guard, Receive, Scope, Send
-from analysis.serve.kept import KeptAnswers
+from analysis.serve.kept import MOMENT_S, MOMENTARY, KeptAnswers
 from analysis.serve.live import LiveFeed
 from analysis.serve.metrics import metrics
 from analysis.serve.pages import page_router, refusal_page
@@ -26,8 +26,6 @@ from analysis.serve.results import BusyError, Results
 from analysis.serve.webhooks import Webhook
 
 MIN_GZIP_BYTES: Final = 1000
-MOMENT_S: Final = 1
-MOMENTARY: Final = f"max-age={MOMENT_S}".encode()
 OPENAPI_PATH: Final = "/api/v1/openapi.json"
 
 
@@ -90,7 +88,7 @@ class Revalidation:
 
     What is answered depends on the build, our version and the address alone, so no query is needed. For the
     same reason an answer is kept and given again until the next build, unless it says no-store. One that
-    says max-age=1 depends on the time as well: it is kept for a second, and has no ETag. It stands behind
+    says MOMENTARY depends on the time as well: it is kept for seconds, and has no ETag. It stands behind
     Guard, so nothing is answered here, kept or not, to a request that is refused.
     """
 
@@ -124,7 +122,7 @@ class Revalidation:
         async def send_tagged(message: Any) -> None:
             if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
                 given = dict(message["headers"]).get(b"cache-control", b"")
-                if given not in (b"no-store", MOMENTARY):
+                if given not in (b"no-store", MOMENTARY.encode()):
                     others = [pair for pair in message["headers"] if pair[0] != b"vary"]
                     message["headers"] = [*others, *headers]
                 if given != b"no-store":
@@ -133,7 +131,7 @@ class Revalidation:
                 sent.append(dict(message))
                 # A build that came meanwhile may have answered, so its answer is not kept as the older one's.
                 if not message.get("more_body", False) and self._results.version == version:
-                    is_momentary = (b"cache-control", MOMENTARY) in sent[0]["headers"]
+                    is_momentary = (b"cache-control", MOMENTARY.encode()) in sent[0]["headers"]
                     self._kept.keep(key, sent, for_s=MOMENT_S if is_momentary else math.inf)
             await send(message)
 

@@ -9,6 +9,8 @@ from typing import Any, Final
 MAX_BYTES: Final = 32 << 20  # of all answers
 MAX_ANSWER_BYTES: Final = 1 << 20
 ENTRY_BYTES: Final = 32 << 10  # more than the longest address and all headers
+MOMENT_S: Final = 5  # for how long what depends on the time of day is kept
+MOMENTARY: Final = f"max-age={MOMENT_S}"  # how such an answer says so
 Key = tuple[object, ...]
 Messages = list[dict[str, Any]]
 
@@ -16,7 +18,8 @@ Messages = list[dict[str, Any]]
 class KeptAnswers:
     """Holds whole answers as ASGI messages; the one that was not asked for the longest goes first.
 
-    An answer may have an end in time; after it the answer is no longer found.
+    An answer may have an end in time. The first who asks after it does not find the answer, and makes it
+    anew; those who ask meanwhile still find it, so that not all of them make the same.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -29,7 +32,10 @@ class KeptAnswers:
         """Return the messages of an answer, or None."""
         with self._lock:
             messages, end_s = self._answers.get(key, (None, 0.0))
-            if messages is None or time.monotonic() >= end_s:
+            if messages is None:
+                return None
+            if time.monotonic() >= end_s:
+                self._answers[key] = (messages, time.monotonic() + MOMENT_S)
                 return None
             self._answers.move_to_end(key)
             return messages

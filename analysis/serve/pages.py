@@ -26,6 +26,7 @@ from analysis.serve.differences import differences
 from analysis.serve.events import events
 from analysis.serve.feed import atom
 from analysis.serve.findings import found_answers, report_marts
+from analysis.serve.kept import MOMENTARY
 from analysis.serve.live import LiveFeed
 from analysis.serve.mempool import replayed, steps_by_time
 from analysis.serve.prepared import section, stack
@@ -120,7 +121,7 @@ def _add_now(router: APIRouter, results: Results, live: LiveFeed | None) -> None
             return reader.cached("now", built) | fresh
 
         answer = _shown(results, "now.html.j2", "/", "Now", facts)
-        answer.headers["cache-control"] = "max-age=1"  # it says how old the newest observation is
+        answer.headers["cache-control"] = MOMENTARY  # it says how old the newest observation is
         return answer
 
     @router.get("/live")

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.serve.address import bound
 from analysis.serve.app import Revalidation, application
-from analysis.serve.kept import ENTRY_BYTES, KeptAnswers
+from analysis.serve.kept import ENTRY_BYTES, MOMENTARY, KeptAnswers
 from analysis.serve.listener import BoundedServer
 from analysis.serve.results import Results
 from tests.analysis.serve.conftest import Site, copied
@@ -112,25 +112,26 @@ def test_a_kept_answer_is_refused_like_any_other(served_database: Path, tmp_path
 
 
 def test_a_kept_answer_ends_with_its_time() -> None:
-    """An answer that is kept for no time is never found; one that is kept for an hour is."""
+    """The first who asks after the end makes an answer anew, and meanwhile others get the old one."""
     kept = KeptAnswers()
     kept.keep(("over",), [{"type": "http.response.body"}], for_s=0)
     kept.keep(("fresh",), [{"type": "http.response.body"}], for_s=3600)
 
-    assert (kept.find(("over",)), kept.find(("fresh",))) == (None, [{"type": "http.response.body"}])
+    assert [kept.find(("over",)) for _ in range(2)] == [None, [{"type": "http.response.body"}]]
+    assert kept.find(("fresh",)) == [{"type": "http.response.body"}]
 
 
-def test_the_page_of_now_is_kept_for_a_second(served_database: Path, tmp_path: Path) -> None:
+def test_the_page_of_now_is_kept_for_seconds(served_database: Path, tmp_path: Path) -> None:
     """It tells the age of the newest observation, so it has no tag that would keep it for longer."""
     with serving(copied(served_database, tmp_path)) as site:
         page = site.get("/")
 
-    assert (page.headers["cache-control"], page.headers.get("etag")) == ("max-age=1", None)
+    assert (page.headers["cache-control"], page.headers.get("etag")) == (MOMENTARY, None)
 
 
 def test_what_holds_for_a_moment_is_made_anew_after_it(served_database: Path, tmp_path: Path) -> None:
     """The second answer is the first; a later one is another."""
-    headers = [(b"cache-control", b"max-age=1")]
+    headers = [(b"cache-control", MOMENTARY.encode())]
     results = Results(copied(served_database, tmp_path))
     app, n_made = counting(results, headers)
     found = [asked(app), asked(app)]
