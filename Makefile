@@ -57,6 +57,7 @@ bench: $(READY)  ## Measure hashing, backfill, collector and analyses: ratios on
 	@$(BIN)/python -m tests.gpuhash.bench_txids
 	@$(BIN)/python -m tests.gpuhash.bench_share
 	@$(BIN)/python tests/bench/bench_backfill.py --out bench-backfill.json
+	@$(BIN)/python -m tests.bench.bench_check --out bench-check.json
 	@$(BIN)/python -m tests.bench.bench_analysis --out bench-analysis.json
 	@$(BIN)/python -m tests.bench.bench_builds --out bench-builds.json
 	@$(BIN)/python -m tests.bench.bench_workers --out bench-workers.json

@@ -18,6 +18,7 @@ BENCHMARKS = {
     "collector": ("tests/bench/bench_collector.py", "--smoke", "--traffic", "WORK"),
     "analysis": ("-m", "tests.bench.bench_analysis", "--smoke"),
     "builds": ("-m", "tests.bench.bench_builds", "--smoke"),
+    "check": ("-m", "tests.bench.bench_check", "--smoke"),
     "workers": ("-m", "tests.bench.bench_workers", "--smoke"),
     "whole-chain": ("-m", "tests.bench.bench_whole_chain", "--smoke"),
     "pages": ("-m", "tests.bench.bench_pages", "--smoke"),
