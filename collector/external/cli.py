@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.errors import SettingsError
 from collector.external.names import KIND_NAMES, PROVIDER_NAMES
 from collector.log import counted, printable
 
@@ -74,7 +73,7 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     settings = load_settings(config, dataset=dataset, chain=chain)
     if provider is not None:
         if columns is not None:
-            raise SettingsError("--columns and --from exclude each other: --from knows the columns")
+            raise typer.BadParameter("--columns and --from exclude each other: --from knows the columns")
         files = read_files(
             paths, provider, chain=settings.chain, kind=kind, source=source, licence=licence, url=url
         )
@@ -116,6 +115,10 @@ def _refuse_missing(
     kind: str | None, paths: list[Path], provider: str | None, origin: Mapping[str, str | None]
 ) -> None:
     """Raise typer.BadParameter that names each option of `import` that is missing and cannot be inferred."""
+    if provider is not None and provider not in PROVIDER_NAMES:
+        raise typer.BadParameter(
+            f"no publisher {provider!r} is known; --from takes {', '.join(PROVIDER_NAMES)}"
+        )
     missing = [] if paths else ["FILE"]
     if provider is None:
         missing += [] if kind else [f"KIND (one of {', '.join(KIND_NAMES)})"]

@@ -227,6 +227,30 @@ def test_real_files_need_one_word(
     assert ("ALL", "2016-02-25") not in rates
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--from", "nobody"), "no publisher 'nobody' is known; --from takes"),
+        (("--from", "blockchair", "--columns", "height=h"), "exclude each other"),
+    ],
+)
+def test_wrong_usage_of_words_for_publishers_has_the_status_of_wrong_usage(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: tuple[str, ...],
+    said: str,
+) -> None:
+    """A publisher that nobody knows, or two answers to one question, give status 2 and no dataset."""
+    root = tmp_path / "ds"
+
+    assert run(monkeypatch, "some.tsv", *more, "--dataset", str(root)) == 2
+
+    # The message stands in a box, whose lines are as long as the terminal is wide.
+    assert said in " ".join(capsys.readouterr().err.replace("\N{BOX DRAWINGS LIGHT VERTICAL}", " ").split())
+    assert not root.exists()
+
+
 def test_the_help_names_every_kind_and_every_publisher() -> None:
     """The words of the help, which load no reader, are those of the readers."""
     assert (tuple(KINDS), tuple(PROVIDERS)) == (KIND_NAMES, PROVIDER_NAMES)
