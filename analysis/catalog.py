@@ -271,6 +271,19 @@ def read_models() -> tuple[Model, ...]:
     )
 
 
+def find_model(name: str) -> Model | None:
+    """Read the SQL file of one relation alone; return None if there is none of this name.
+
+    Raises CatalogError if its head is faulty.
+    """
+    root = resources.files("analysis") / "sql"
+    for layer in LAYERS:
+        file = root / layer / f"{name}.sql"
+        if file.is_file():
+            return read_model(layer, file.name, file.read_text(encoding="utf-8"))
+    return None
+
+
 def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Catalog:
     """Make a catalog from the texts of SQL files, keyed by layer and file name.
 

@@ -498,10 +498,10 @@ def _write_rows(
 
     A view has no order of its own, so its rows are sorted by its grain: the same call prints the same rows.
     """
-    from analysis.catalog import load_catalog
+    from analysis.catalog import find_model
 
     query = f"SELECT * FROM {name}"  # noqa: S608 - one of our own file names
-    model = load_catalog().by_name.get(name)
+    model = find_model(name)
     if model is not None and model.is_view:
         query += f" ORDER BY {', '.join(model.grain)}"
         query += "" if most is None else f" LIMIT {most + 1}"
