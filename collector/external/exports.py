@@ -65,8 +65,8 @@ def _rows_of(dataset: Dataset, node: str) -> list[dict[str, Any]]:
     nodes = sorted({row["node"] for row in rows})
     if node not in nodes:
         raise DatasetError(
-            f"{dataset.root} has no block arrivals of a node {node!r}; it has those of "
-            f"{', '.join(nodes) or 'no node'}"
+            f"{dataset.root} has no block arrivals of a node {node!r} on chain {dataset.chain}, only those "
+            f"of {', '.join(nodes) or 'no node'}; --chain chooses another chain"
         )
     return [row for row in rows if row["node"] == node]
 

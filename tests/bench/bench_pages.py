@@ -29,12 +29,13 @@ from typing import Any, Final
 
 from analysis.database import open_database
 from analysis.engine import build
+from analysis.serve.pages import STATIC
 from tests.analysis.report.chromium import BROWSERS, browser
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate
 
 SMOKE: Final = Size(n_blocks=40, entering=64, taken=48)
-ASSETS: Final = ("/static/report.css", "/static/serve.css", "/static/report.js", "/static/serve.js")
+ASSETS: Final = tuple(f"/static/{name}" for name in STATIC)  # a page with charts asks for all of them
 PAINT: Final = """
     new Promise(done => new PerformanceObserver(list => {
         const painted = list.getEntriesByName("first-contentful-paint")[0];

@@ -108,7 +108,7 @@ def test_a_node_that_saw_nothing_is_an_error(
     options = ("--dataset", str(root), "--chain", "regtest")
 
     assert run(monkeypatch, "export", "arrivals", "--node", "m", "--out", str(out), *options) == 1
-    assert "no block arrivals of a node 'm'; it has those of n" in capsys.readouterr().err
+    assert "of a node 'm' on chain regtest, only those of n; --chain" in capsys.readouterr().err
     assert not out.exists()
     nowhere = str(tmp_path / "no" / "x.csv")
     assert run(monkeypatch, "export", "arrivals", "--node", "n", "--out", nowhere, *options) == 1
