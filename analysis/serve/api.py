@@ -26,7 +26,7 @@ WindowQuery = Annotated[
     str,
     Query(
         max_length=LONGEST_NAME,
-        description=f"time window: {', '.join(WINDOWS)}; longer than the dataset means all of it",
+        description=f"time window: {', '.join(WINDOWS)}; one that the dataset does not hold means all blocks",
     ),
 ]
 LimitQuery = Annotated[int, Query(ge=1, le=MAX_ROWS, description="largest number of rows")]

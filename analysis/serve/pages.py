@@ -57,6 +57,7 @@ NAVIGATION: Final = {
     "/methods": "Methods",
 }
 # The files that a browser may ask for, with their folder and kind; all are of this package.
+FIRST_SHOWN: Final = ("30d", "7d", "24h")  # of pools, the first of these windows that the dataset holds
 STATIC: Final = {
     "report.css": ("analysis.report", "templates", "text/css"),
     "serve.css": ("analysis.serve", "templates", "text/css"),
@@ -136,12 +137,14 @@ def _add_now(router: APIRouter, results: Results, live: LiveFeed | None) -> None
 
 def _add_pools(router: APIRouter, results: Results) -> None:
     @router.get("/pools")
-    def pools(window: Annotated[str, Query(max_length=20)] = "30d") -> Response:
+    def pools(window: Annotated[str | None, Query(max_length=20)] = None) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
+            spanned = questions.spanned_windows(reader)
+            chosen = window or next((name for name in FIRST_SHOWN if name in spanned), "all")
             return {
-                "pools": questions.pools(reader, window),
-                "window": window,
-                "spanned": questions.spanned_windows(reader),
+                "pools": questions.pools(reader, chosen),
+                "window": chosen,
+                "spanned": spanned,
                 "stack": stack(reader, results.database),
             }
 

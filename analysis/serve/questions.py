@@ -113,7 +113,7 @@ BLOCK_PARTS: Final[Mapping[str, Part]] = MappingProxyType(
 def pools(reader: Reader, window: str) -> list[Row]:
     """Return a row per pool with its share in a time window, its empty blocks and its last block.
 
-    A window that is longer than the dataset is the whole dataset; `time_window` of each row says which it is.
+    A window that the dataset does not hold is all blocks; `time_window` of each row says which it is.
     Raises NotFoundError for a window that does not exist.
     """
     if window not in WINDOWS:
@@ -134,7 +134,7 @@ def pools(reader: Reader, window: str) -> list[Row]:
 
 
 def spanned_windows(reader: Reader) -> list[str]:
-    """Return the names of the windows that the dataset spans."""
+    """Return the names of the windows that the dataset holds: at least nine tenths of their time."""
     found = {row["time_window"] for row in reader.rows("SELECT DISTINCT time_window FROM pool_share_window")}
     return [name for name, window in WINDOWS.items() if window in found]
 

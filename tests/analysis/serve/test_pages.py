@@ -163,8 +163,12 @@ def test_what_is_not_watched_is_said(site: Site) -> None:
 
 
 def test_a_window_that_the_dataset_lacks_is_said(site: Site) -> None:
-    """The dataset spans 3 days, so a year shows all blocks and says so."""
-    assert "The dataset spans less than 1 year" in site.get("/pools?window=1y").text
+    """The dataset spans 3 days, so a year shows all blocks and says so; the page begins with a day."""
+    assert "The dataset does not hold the last year" in site.get("/pools?window=1y").text
+
+    first = site.get("/pools").text
+    assert '<a href="/pools?window=24h" aria-current="page">' in first
+    assert "does not hold the last" not in first
 
 
 @pytest.mark.parametrize("path", ["/blocks/77", "/pools/nobody", "/nothing", "/tx/xyz", f"/search?q={EVIL}"])
