@@ -3,6 +3,14 @@
 set -euo pipefail
 umask 077
 
+# Before anything is started: StartOS may stop the service at any moment.
+stop() {
+    trap '' TERM INT
+    kill -TERM $(jobs -p) 2> /dev/null || true
+    wait
+}
+trap 'stop; exit 0' TERM INT
+
 config=/data/start9/config.yaml
 value() { sed -nE "s/^$1: *[\"']?([^\"']*)[\"']?\$/\1/p" "$config"; }
 
@@ -23,7 +31,6 @@ while true; do
     pool-analysis build --dataset /data/dataset --database "$database" || true
     sleep 3600
 done &
-builder=$!
 
 # The page begins with the first build.
 until [ -f "$database" ]; do sleep 10; done && exec pool-analysis serve \
@@ -31,12 +38,6 @@ until [ -f "$database" ]; do sleep 10; done && exec pool-analysis serve \
     --host="$(value tor-address)" --host="$(value lan-address)" --collector=http://127.0.0.1:9733 &
 page=$!
 
-stop() {
-    trap '' TERM INT
-    kill -TERM "$collector" "$builder" "$page" 2> /dev/null || true
-    wait "$collector" || true
-}
-trap 'stop; exit 0' TERM INT
 # bash's own wait for the first of two does not know a process that ended before it was asked.
 while kill -0 "$collector" && kill -0 "$page"; do
     sleep 1 &
