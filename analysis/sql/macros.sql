@@ -22,6 +22,12 @@ array_to_string(list_reverse(regexp_extract_all(lower(hex(hash)), '..')), '');
 -- Test
 select hash_hex(unhex('0001AB')) = 'ab0100' and hash_hex(null) is null;
 
+-- Whether a label of others says that the pool of a block is unknown.
+create macro is_no_pool(label) as
+lower(label) in ('', 'unknown');
+-- Test
+select is_no_pool('Unknown') and not is_no_pool('AntPool') and is_no_pool(null) is null;
+
 -- Seconds between two times of our clock.
 create macro seconds_between(from_time, to_time) as
 (epoch_us(to_time) - epoch_us(from_time)) / 1e6;

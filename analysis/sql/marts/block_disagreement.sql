@@ -5,7 +5,7 @@ For each block that our dataset or a block table has, each fact is compared with
 by block hash; time and target also with imported headers. A height at which a block table, a header or a list of
 arrivals names a block that block_facts does not have is
 the fact 'block_hash'. A block that a list calls stale and our active chain holds is the fact 'is_active'. Sizes that others
-give by height are compared at that height. Where no source gives a coinbase, labels that stand for different pools are the fact
+give by height are compared with those of the block of the active chain. Where no source gives a coinbase, labels that stand for different pools are the fact
 'pool'. A label of a block whose coinbase is known is in label_agreement.
 """
 grain = ["height", "fact", "source", "value"]
@@ -78,7 +78,7 @@ labels as (
         height,
         label
     from stg_external_pool_labels
-    union all
+    union
     select
         source,
         height,
@@ -89,33 +89,23 @@ labels as (
 -- What others tell of a height, not of a hash. A label of ours without a pool of that name contradicts nobody.
 of_heights as (
     select
-        block_facts.height,
-        'n_tx' as fact,
-        block_facts.sizes_told_by as told_by,
-        cast(block_facts.n_tx as varchar) as told_value,
+        chain_blocks.height,
+        chain_blocks.sizes_told_by as told_by,
         sizes.source,
-        cast(sizes.n_tx as varchar) as value
-    from block_facts
+        unnest(['n_tx', 'size_bytes']) as fact,
+        unnest([cast(chain_blocks.n_tx as varchar), cast(chain_blocks.size_bytes as varchar)]) as told_value,
+        unnest([cast(sizes.n_tx as varchar), cast(sizes.size_bytes as varchar)]) as value
+    from chain_blocks
     inner join stg_external_block_sizes as sizes
-        on block_facts.height = sizes.height
+        on chain_blocks.height = sizes.height
+    where chain_blocks.is_active
     union all
     select
         block_facts.height,
-        'size_bytes' as fact,
-        block_facts.sizes_told_by as told_by,
-        cast(block_facts.size_bytes as varchar) as told_value,
-        sizes.source,
-        cast(sizes.size_bytes as varchar) as value
-    from block_facts
-    inner join stg_external_block_sizes as sizes
-        on block_facts.height = sizes.height
-    union all
-    select
-        block_facts.height,
-        'pool' as fact,
         block_facts.pool_told_by as told_by,
-        told_names.slug as told_value,
         labels.source,
+        'pool' as fact,
+        told_names.slug as told_value,
         names.slug as value
     from block_facts
     inner join pool_names as told_names

@@ -20,7 +20,7 @@ does not give the hash; a header with that height, the parent that the header ab
 does, block_hash is a key made of the height (label_block_key), which no real hash can equal.
 
 A coinbase names the pool by our rules. A label counts only where there is no coinbase: that of a block table first, then that of
-a list, and one that is 'unknown' last; pool_told_by names whose coinbase or label it is.
+a list; one that is 'unknown' counts only where nobody gives another; pool_told_by names whose coinbase or label it is.
 """
 grain = ["block_hash"]
 [columns]
@@ -101,7 +101,7 @@ table_facts as (
             where coinbase_script is not null
         ) as coinbase,
         arg_min(
-            struct_pack(source := source, label := pool_label), (lower(pool_label) in ('', 'unknown'), source)
+            struct_pack(source := source, label := pool_label), (is_no_pool(pool_label), source)
         ) filter (
             where pool_label is not null
         ) as named
@@ -109,14 +109,32 @@ table_facts as (
     group by block_hash
 ),
 
+-- The first source that names the pool, and the first that gives a time: the lists of some have no times.
+labels as (
+    select
+        height,
+        arg_min(struct_pack(source := source, label := label), (is_no_pool(label), source)) as named,
+        arg_min(struct_pack(source := source, header_time := header_time), source) filter (
+            where header_time is not null
+        ) as timed
+    from stg_external_pool_labels
+    group by height
+),
+
 table_blocks as (
     select
         table_choices.height,
         table_choices.first_source,
-        table_facts.*
+        table_facts.*,
+        case
+            when is_no_pool(table_facts.named.label) and not is_no_pool(labels.named.label) then labels.named
+            else coalesce(table_facts.named, labels.named)
+        end as best_named
     from table_choices
     inner join table_facts
         on table_choices.block_hash = table_facts.block_hash
+    left join labels
+        on table_choices.height = labels.height
 ),
 
 held_heights as (
@@ -124,20 +142,6 @@ held_heights as (
     where verdict = 'valid'
     union
     select height from table_blocks
-),
-
--- The first source that names the pool, and the first that gives a time: the lists of some have no times.
-labels as (
-    select
-        height,
-        arg_min(
-            struct_pack(source := source, label := label), (lower(label) in ('', 'unknown'), source)
-        ) as named,
-        arg_min(struct_pack(source := source, header_time := header_time), source) filter (
-            where header_time is not null
-        ) as timed
-    from stg_external_pool_labels
-    group by height
 ),
 
 arrivals as (
@@ -283,9 +287,7 @@ told as (
         table_blocks.paid.fees_sat,
         table_blocks.subsidy_sat,
         table_blocks.coinbase.coinbase_script,
-        case
-            when table_blocks.coinbase is null then coalesce(table_blocks.named.label, labels.named.label)
-        end as label,
+        case when table_blocks.coinbase is null then table_blocks.best_named.label end as label,
         table_blocks.first_source as told_by,
         table_blocks.first_source as hash_told_by,
         case
@@ -294,7 +296,7 @@ told as (
             else labels.timed.source
         end as header_told_by,
         coalesce(table_blocks.sized.source, sizes.source) as sizes_told_by,
-        coalesce(table_blocks.coinbase.source, table_blocks.named.source, labels.named.source) as pool_told_by,
+        coalesce(table_blocks.coinbase.source, table_blocks.best_named.source) as pool_told_by,
         table_blocks.paid.source as fees_told_by
     from table_blocks
     left join headers

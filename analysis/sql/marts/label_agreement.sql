@@ -71,7 +71,7 @@ counts as (
 mapped as (
     select
         counts.*,
-        case when lower(counts.label) in ('', 'unknown') then 'unknown' else pool_names.slug end as label_pool
+        case when is_no_pool(counts.label) then 'unknown' else pool_names.slug end as label_pool
     from counts
     left join pool_names
         on lower(counts.label) = pool_names.name
