@@ -62,13 +62,14 @@ class Uploader:
             answer_s=ANSWER_S,
             on_retry=self._block,
         )
-        self._upload: Upload | None = None
+        self._upload: Upload | None = None  # the newest that the store let us begin
+        self._begins_anew = True  # the next round does not trust what `_upload` knows of the store
         self.done = Uploaded()  # since the start
         self.last_at_s: float | None = None  # when the store was last seen to have every sealed file
         with ExitStack() as at_end:
             at_end.enter_context(upload_lock(dataset))
             try:
-                self._upload = Upload.begin(dataset, self._store)
+                self._begin()
             except CollectorError as error:
                 has_copy = (dataset.root / ID_FILE).exists()
                 if not has_copy and not isinstance(error, StoreUnavailable):
@@ -147,12 +148,12 @@ class Uploader:
             except CollectorError as error:
                 self._block(str(error))
                 if not isinstance(error, StoreUnavailable):
-                    self._upload = None  # what stands in the store is looked at anew
+                    self._begins_anew = True
                 pause_s = pauses.next_s()
             except Exception as error:  # a fault of ours must not end the uploads for ever
                 log.exception("upload.failed", error=f"{type(error).__name__}: {error}")
                 self._block(f"{type(error).__name__}: {error}")
-                self._upload, pause_s = None, pauses.next_s()
+                self._begins_anew, pause_s = True, pauses.next_s()
             else:
                 self._unblock()
                 pauses.reset()
@@ -161,11 +162,16 @@ class Uploader:
                 return
             self._closing.wait(pause_s)
 
+    def _begin(self) -> Upload:
+        self._upload = Upload.begin(self._dataset, self._store)
+        self._begins_anew = False
+        return self._upload
+
     def _bring_up_to_date(self) -> None:
-        if self._upload is None:
-            self._upload = Upload.begin(self._dataset, self._store)
-        done = self._upload.bring_up_to_date()
-        self.last_at_s = time.time()
+        upload = self._begin() if self._upload is None or self._begins_anew else self._upload
+        begun_s = time.time()  # what is sealed later may not be in the list of this round
+        done = upload.bring_up_to_date()
+        self.last_at_s = begun_s
         self.done.n_put += done.n_put
         self.done.bytes_put += done.bytes_put
         if done.has_changed:

@@ -146,6 +146,25 @@ def test_a_store_that_refuses_us_later_does_not_end_the_collector(
     assert copied(place) == local(dataset)
 
 
+def test_what_is_in_a_store_that_refuses_us_does_not_wait(
+    dataset: Dataset, place: Place, uploading: Start
+) -> None:
+    """A key that expires while the collector runs makes only new files wait, round after round."""
+    refusals = []
+
+    def refused(handler: Handler) -> bool:
+        refusals.append(handler.path)
+        handler.refuse(403, "ExpiredToken")
+        return True
+
+    uploader = uploading()
+    wait_until(lambda: uploader.waiting() == (0, 0))
+    place.gate.default = refused
+    write_events(dataset, 1, 2, day=2, stem="later")
+    wait_until(lambda: len(refusals) > 1)
+    assert uploader.waiting().n_files == 1
+
+
 def test_two_uploaders_of_one_dataset_are_refused(uploading: Start) -> None:
     """So an upload by hand does not run beside a collector's own."""
     uploading()
