@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from collector.config import Settings
 from collector.dataset.marker import DATASET_MARKER
 from collector.dataset.store_address import StoreAddress
-from collector.errors import DatasetError
+from collector.errors import DatasetError, SettingsError
 
 LOCAL_PARTS: Final = Path("data/stores")
 
@@ -23,13 +23,16 @@ def local_part(address: StoreAddress) -> Path:
 def with_local_part(settings: Settings) -> Settings:
     """Return settings in which `dataset` is a folder: an address in it moves to the setting `store`.
 
-    Raises SettingsError for a wrong address.
+    Raises SettingsError for a wrong address, and where both settings name a store, but not the same one.
     """
-    if settings.store is not None:
-        StoreAddress.parse(settings.store)
+    named = None if settings.store is None else StoreAddress.parse(settings.store)
     address = StoreAddress.in_path(settings.dataset)
     if address is None:
         return settings
+    if named not in {None, address}:
+        raise SettingsError(
+            f"dataset is {address} and store is {named}; name one of them, or a folder as the dataset"
+        )
     return settings.model_copy(update={"dataset": local_part(address), "store": str(address)})
 
 

@@ -12,7 +12,7 @@ from collector.cli import app
 from collector.dataset.local_part import local_part
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
-from collector.errors import DatasetError, StoreUnavailable
+from collector.errors import DatasetError, SettingsError, StoreUnavailable
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.upload import follow
 from collector.upload.follow import sealing_into
@@ -57,6 +57,15 @@ def test_a_store_without_its_local_part_is_not_changed(
     result = CliRunner().invoke(app, ["compact", str(place.address)])
     assert isinstance(result.exception, DatasetError)
     assert str(local_part(place.address)) in str(result.exception)
+
+
+def test_two_stores_in_the_settings_are_refused(tmp_path: Path) -> None:
+    """An address as the dataset does not silently take the place of another store."""
+    config = tmp_path / "collector.toml"
+    config.write_text('store = "s3://bucket/other"')
+    result = CliRunner().invoke(app, ["run", "--config", str(config), "--dataset", "s3://bucket/one"])
+    assert isinstance(result.exception, SettingsError)
+    assert "dataset is s3://bucket/one and store is s3://bucket/other" in str(result.exception)
 
 
 def sealing(part: Dataset, place: Place, fault: Fault | None = None, *, fails: bool = False) -> None:
