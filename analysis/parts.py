@@ -37,9 +37,7 @@ from collector.dataset.files import (
 
 SUFFIX: Final = ".marts"
 STATE: Final = "parts.json"
-LOG: Final = (
-    "parts.log"  # parts.json of many ranges is large, so it is written at the begin and the end alone
-)
+LOG: Final = "parts.log"  # parts.json is large, so a build writes it at its begin and its end alone
 FORMAT: Final = "pool-analysis parts 4"
 HASHED_ROWS: Final = 1_000_000  # the columns of a part of more rows are not hashed, as that takes long
 # Parquet has no integers of 128 bits: DuckDB would write doubles, which lose digits.

@@ -97,10 +97,8 @@ class _Build:
             self.connection.execute("FROM run_manifest UNION ALL FROM build_log").fetchall()
         )
         self._made: dict[str, Any] = {}
-        self._locks: dict[
-            str, threading.Lock
-        ] = {}  # what is made may rest on something else that is made once
-        self._naming = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}  # by name: what is made may rest on another thing
+        self._naming = threading.Lock()  # of the dict above
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
         with self._naming:

@@ -17,8 +17,6 @@ import pyarrow as pa
 from collector.errors import DatasetError
 
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError)  # what pyarrow raises for a damaged file
-
-
 FOOTERS: Final = """
     SELECT file_name, row_group_id, row_group_num_rows, path_in_schema, num_values, compression,
         stats_min_value, stats_max_value, stats_null_count
