@@ -50,7 +50,7 @@ INPUTS: Final = (
 READ_FOR_INPUTS: Final = ("stg_blocks", "stg_external_blocks")
 
 # Types of which the least and the greatest value of a file can be kept.
-ORDERED_TYPES: Final = ("INTEGER", "BIGINT", "TIMESTAMP WITH TIME ZONE")
+ORDERED_TYPES: Final = ("INTEGER", "BIGINT", "HUGEINT", "TIMESTAMP WITH TIME ZONE")
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -203,11 +203,11 @@ class Catalog:
             for model in self.models
             if model.ranges is not None and name in model.ranges.reads
         )
-        model = self.by_name.get(name)
-        keys = (
-            () if model is None else (column.name for column in model.columns if column.type in ORDERED_TYPES)
+        model = self.by_name[name]
+        asked = {*bounded_columns(conditions), *model.grain}
+        return sorted(
+            column.name for column in model.columns if column.name in asked and column.type in ORDERED_TYPES
         )
-        return sorted({*bounded_columns(conditions), *(key for key in keys if model and key in model.grain)})
 
     def stored_below(self, name: str) -> list[str]:
         """Return the stored relations that a model reads, directly or through views, each once."""
