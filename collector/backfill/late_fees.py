@@ -14,35 +14,16 @@ from pathlib import Path
 
 import duckdb
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from collector.backfill.store import WorkResult
 from collector.compaction.merge import merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
-from collector.dataset.footer import UNREADABLE
 from collector.dataset.open import Dataset
 from collector.dataset.partitions import SPAN_FOLDER
 from collector.dataset.query import contract_rows, query_engine
 from collector.dataset.schema import BLOCKS, HEIGHT_SPAN, TRANSACTIONS, Table
-from collector.errors import DatasetError
 
 Store = Callable[[Dataset], Iterable[WorkResult]]  # writes blocks with their fees into a dataset
-
-
-def blocks_without_fees(dataset: Dataset) -> set[bytes]:
-    """Return the hashes of stored blocks that lack a fee.
-
-    Raise DatasetError for a file that cannot be read.
-    """
-    found: set[bytes] = set()
-    with dataset.read_lock():
-        for path in dataset.paths(BLOCKS):
-            try:
-                rows = pq.ParquetFile(path).read(columns=["block_hash", "fees_sat"])
-            except UNREADABLE as error:
-                raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
-            found.update(rows.filter(pc.is_null(rows["fees_sat"]))["block_hash"].to_pylist())
-    return found
 
 
 def fill_fees(dataset: Dataset, store: Store) -> int:

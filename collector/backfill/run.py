@@ -13,7 +13,7 @@ from collector.backfill.blockfiles import BlockFolder, Debris
 from collector.backfill.catalogue import Catalogue, read_catalogue
 from collector.backfill.file_work import FileWork, copy_units, cut_units, debris_ref
 from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT
-from collector.backfill.late_fees import Store, blocks_without_fees, fill_fees
+from collector.backfill.late_fees import Store, fill_fees
 from collector.backfill.node_work import (
     MOST_LISTED,
     NodeWork,
@@ -31,6 +31,7 @@ from collector.backfill.workers import LOCAL, Pool, open_pool
 from collector.codec.arrays import Integers
 from collector.codec.chunk import RejectedBlock
 from collector.codec.verify import backend_name
+from collector.compaction.mend import blocks_without_fees
 from collector.dataset.open import Dataset
 from collector.dataset.schema import hash_hex
 from collector.errors import DatasetError

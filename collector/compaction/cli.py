@@ -120,11 +120,11 @@ def mend_dataset(
         n_failed += bool(result.error)
     if not as_json:
         print(f"{counted(n_filled, 'fee')} filled, {counted(n_failed, 'partition')} left as they are")
-        if lacking := blocks_without_fees(opened):
+        if heights := blocks_without_fees(opened).values():
             print(
-                f"{counted(lacking.n_blocks, 'block')} without fees: `pool-collector backfill --node --chain "
-                f"{opened.chain} --dataset {opened.root} --from {lacking.first_height} --to "
-                f"{lacking.last_height}` fills them; then run this again"
+                f"{counted(len(heights), 'block')} without fees: `pool-collector backfill --node --chain "
+                f"{opened.chain} --dataset {opened.root} --from {min(heights)} --to {max(heights)}` fills "
+                "those of the node's chain; then run this again"
             )
     raise typer.Exit(1 if n_failed else 0)
 

@@ -58,25 +58,18 @@ def mend(dataset: Dataset) -> Iterator[Mended]:
                 yield result
 
 
-class BlocksWithoutFees(NamedTuple):
-    """Says how many stored blocks have no fees, and the lowest and highest of their heights."""
-
-    n_blocks: int
-    first_height: int
-    last_height: int
-
-
-def blocks_without_fees(dataset: Dataset) -> BlocksWithoutFees | None:
-    """Return which blocks have no fees, so that no entry can get a fee from them; None if all have.
+def blocks_without_fees(dataset: Dataset) -> dict[bytes, int]:
+    """Map the hash of each stored block that lacks its fees to its height; no entry can get a fee from it.
 
     Raises DatasetError for a file that cannot be read.
     """
-    found = []
+    found: dict[bytes, int] = {}
     with dataset.read_lock():
         for path in dataset.paths(BLOCKS):
-            rows = read_file(path, ("height", "fees_sat"))
-            found += rows.filter(pc.is_null(rows["fees_sat"]))["height"].to_pylist()
-    return BlocksWithoutFees(len(found), min(found), max(found)) if found else None
+            rows = read_file(path, ("block_hash", "height", "fees_sat"))
+            lacking = rows.filter(pc.is_null(rows["fees_sat"]))
+            found.update(zip(lacking["block_hash"].to_pylist(), lacking["height"].to_pylist(), strict=True))
+    return found
 
 
 def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.DuckDBPyConnection) -> None:
