@@ -56,8 +56,8 @@ NAVIGATION: Final = {
     "/coverage": "Coverage",
     "/methods": "Methods",
 }
-# The files that a browser may ask for, with their folder and kind; all are of this package.
 FIRST_SHOWN: Final = ("30d", "7d", "24h")  # of pools, the first of these windows that the dataset holds
+# The files that a browser may ask for, with their folder and kind; all are of this package.
 STATIC: Final = {
     "report.css": ("analysis.report", "templates", "text/css"),
     "serve.css": ("analysis.serve", "templates", "text/css"),
