@@ -100,6 +100,10 @@ class ServerUnavailable(FetchError):  # noqa: N818 - a state of the server, not 
         self.retry_after_s = retry_after_s
 
 
+class UploadRuns(DatasetError):  # noqa: N818 - what another process does, not a mistake
+    """Means that another upload of the dataset runs; it may be asked again when that has ended."""
+
+
 class StoreError(CollectorError):
     """Means that an object store cannot be used, or does not hold what it should."""
 

@@ -22,7 +22,7 @@ from collector.dataset.object_store import ObjectStore
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
 from collector.dataset.store_address import StoreAddress
-from collector.errors import CollectorError, StoreChanged, StoreUnavailable
+from collector.errors import CollectorError, StoreChanged, StoreUnavailable, UploadRuns
 from collector.log import counted
 from collector.upload.run import ID_FILE, UPLOAD_LOCK, Upload, Uploaded, upload_lock
 
@@ -48,7 +48,8 @@ class Uploader:
     """Copies every file that is sealed in a dataset into a store until it is closed.
 
     The constructor asks the store once. A store that refuses us is an error while nothing of the dataset has
-    been uploaded; later, and where the store does not answer, collecting goes on without it.
+    been uploaded; later, and where the store does not answer, collecting goes on without it. So it does while
+    another upload of the dataset runs: the files are copied when that has ended.
     """
 
     def __init__(self, dataset: Dataset, address: str, *, endpoint: str | None = None) -> None:
@@ -66,16 +67,16 @@ class Uploader:
         self._begins_anew = True  # the next round does not trust what `_upload` knows of the store
         self.done = Uploaded()  # since the start
         self.last_at_s: float | None = None  # when the store was last seen to have every sealed file
-        with ExitStack() as at_end:
-            at_end.enter_context(upload_lock(dataset))
-            try:
-                self._begin()
-            except CollectorError as error:
-                has_copy = (dataset.root / ID_FILE).exists()
-                if not has_copy and not isinstance(error, StoreUnavailable):
-                    raise
-                self._block(str(error))
-            self._at_end = at_end.pop_all()
+        self._at_end = ExitStack()
+        self._has_lock = False
+        try:
+            self._begin()
+        except CollectorError as error:
+            has_copy = (dataset.root / ID_FILE).exists()
+            if not has_copy and not isinstance(error, StoreUnavailable | UploadRuns):
+                self._at_end.close()
+                raise
+            self._block(str(error))
         self._store.patience_s = PATIENCE_S
         self._thread = threading.Thread(target=self._run, name="uploader", daemon=True)
         self._thread.start()
@@ -103,24 +104,28 @@ class Uploader:
         return Waiting(n_files, n_bytes)
 
     def finish(self) -> None:
-        """Wait until the store has every sealed file, then end the thread.
+        """Wait until the store has every file that is sealed and none that was removed; then end the thread.
 
         Raises StoreUnavailable if the store takes none for FINISH_S seconds, or refuses us.
         """
+        asked_s = time.time()
         given_up_s = math.inf
-        while self.waiting().n_files and self.is_running and time.monotonic() < given_up_s:
+        while self._is_behind(asked_s) and self.is_running and time.monotonic() < given_up_s:
             if not self._blocked:
                 given_up_s = math.inf
             elif given_up_s == math.inf:
                 given_up_s = time.monotonic() + FINISH_S
             self._closing.wait(FINISH_LOOK_S)
-        n_files = self.waiting().n_files
         reason = self._blocked
         self.close()
-        if n_files:
+        if self._is_behind(asked_s):
+            n_files = self.waiting().n_files
+            behind = (
+                f"{counted(n_files, 'file')} of it not in" if n_files else "files that are gone here still in"
+            )
             raise StoreUnavailable(
-                f"everything is in {self._dataset.root}, and {counted(n_files, 'file')} of it not in"
-                f" {self._store.address} yet: {reason}; the same command goes on"
+                f"everything is in {self._dataset.root}, and {behind} {self._store.address} yet: {reason};"
+                " the same command goes on"
             )
 
     def close(self) -> None:
@@ -135,6 +140,10 @@ class Uploader:
         if waiting.n_files:
             log.warning("upload.left", n_files=waiting.n_files, reason=self._blocked, advice="start again")
         self._at_end.close()
+
+    def _is_behind(self, since_s: float) -> bool:
+        """Return whether the store lacks a file, or has not been brought up to date since a moment."""
+        return self.last_at_s is None or self.last_at_s < since_s or self.waiting().n_files > 0
 
     def _run(self) -> None:
         pauses = Backoff(LOOK_S, LONGEST_PAUSE_S)
@@ -163,6 +172,9 @@ class Uploader:
             self._closing.wait(pause_s)
 
     def _begin(self) -> Upload:
+        if not self._has_lock:
+            self._at_end.enter_context(upload_lock(self._dataset))
+            self._has_lock = True
         self._upload = Upload.begin(self._dataset, self._store)
         self._begins_anew = False
         return self._upload
@@ -193,10 +205,14 @@ def sealing_into(dataset: Dataset, address: str | None) -> Iterator[None]:
     """Copy what the `with` block seals into the store at `address`, and wait at its end until it is there.
 
     Nothing is done without an address, or while a collector copies the dataset, which takes these files too.
+    Where another upload ran at the start and has ended since, it may have missed them, and they are copied.
     Raises StoreUnavailable as Uploader.finish does, and StoreError where the store cannot be used.
     """
-    if address is None or is_lock_held(dataset.folder / UPLOAD_LOCK):
+    lock = dataset.folder / UPLOAD_LOCK
+    if address is None or is_lock_held(lock):
         yield
+        if address is not None and not is_lock_held(lock):
+            Uploader(dataset, address).finish()
         return
     uploader = Uploader(dataset, address)
     try:

@@ -32,7 +32,7 @@ from collector.dataset.object_store import CHUNK_BYTES, ObjectStore, StoredObjec
 from collector.dataset.open import Dataset
 from collector.dataset.partitions import has_old_name, new_name
 from collector.dataset.schema import TABLES
-from collector.errors import DatasetError, NotWritable, StoreChanged, StoreError
+from collector.errors import DatasetError, NotWritable, StoreChanged, StoreError, UploadRuns
 
 ID_FILE: Final = ".upload-id"  # in the folder of the dataset: which copies in stores are its own
 ID_BYTES: Final = 16
@@ -293,13 +293,15 @@ class Upload:
 def upload_lock(dataset: Dataset) -> Iterator[None]:
     """Keep other uploads of the chain away during the `with` block.
 
-    Raises DatasetError while another upload runs, and NotWritable if the lock file cannot be made.
+    Raises UploadRuns while another upload runs, and NotWritable if the lock file cannot be made.
     """
     refusal = f"another upload of {dataset.root} is running; wait until it has ended"
     with ExitStack() as stack:
         try:
             make_folder(dataset.folder)
             stack.enter_context(lock_taken(dataset.folder / UPLOAD_LOCK, refusal))
+        except DatasetError as error:
+            raise UploadRuns(str(error)) from None
         except OSError as error:
             raise _not_writable(dataset.folder / UPLOAD_LOCK, error) from None
         yield

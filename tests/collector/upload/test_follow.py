@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from collector.cli import app
 from collector.compaction.run import compact
 from collector.dataset.open import Dataset
-from collector.errors import DatasetError, StoreError
+from collector.errors import StoreError
 from collector.journal.journal import Journal
 from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer
 from collector.monitor.metrics import Metrics
 from collector.upload import follow
 from collector.upload.follow import Uploader
-from collector.upload.run import Upload
+from collector.upload.run import Upload, upload_lock
 from tests.collector.check.made_dataset import make_rows, write
 from tests.collector.compaction.made_files import write_events
 from tests.collector.upload.gate import Handler, Place, busy
@@ -165,11 +165,17 @@ def test_what_is_in_a_store_that_refuses_us_does_not_wait(
     assert uploader.waiting().n_files == 1
 
 
-def test_two_uploaders_of_one_dataset_are_refused(uploading: Start) -> None:
-    """So an upload by hand does not run beside a collector's own."""
-    uploading()
-    with pytest.raises(DatasetError, match="another upload of"):
-        uploading()
+def test_an_uploader_waits_while_another_upload_runs(
+    dataset: Dataset, place: Place, uploading: Start
+) -> None:
+    """It starts, says why it copies nothing, and goes on when the other upload has ended."""
+    with upload_lock(dataset):
+        uploader = uploading()
+        assert "another upload of" in uploader.blocked
+        assert place.gate.n_puts() == 0
+    wait_until(lambda: uploader.waiting() == (0, 0) and uploader.last_at_s is not None)
+    wait_until(lambda: not uploader.blocked)
+    assert copied(place) == local(dataset)
 
 
 def test_an_upload_elsewhere_ends_this_one(dataset: Dataset, place: Place, uploading: Start) -> None:

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from collector.cli import app
 from collector.dataset.local_part import local_part
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS
+from collector.dataset.schema import BLOCKS, TABLES
 from collector.errors import DatasetError, SettingsError, StoreUnavailable
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.upload import follow
@@ -77,6 +78,13 @@ def sealing(part: Dataset, place: Place, fault: Fault | None = None, *, fails: b
             raise ZeroDivisionError
 
 
+def removing(part: Dataset, place: Place) -> None:
+    """Remove one file while the store is away."""
+    with sealing_into(part, str(place.address)):
+        place.gate.default = busy
+        part.paths(TABLES["mempool_events"])[0].unlink()
+
+
 def test_what_the_store_does_not_take_stays_and_is_told(part: Dataset, place: Place) -> None:
     """The error counts the files; the next call brings them."""
     with pytest.raises(StoreUnavailable, match=r"1 file of it not in s3://.*SlowDown"):
@@ -99,6 +107,27 @@ def test_while_a_collector_uploads_nobody_else_does(part: Dataset, place: Place)
     with upload_lock(part), sealing_into(part, str(place.address)):
         write_events(part, 1, 2, day=1, stem="later")
     assert place.gate.n_puts() == n_before
+
+
+def test_what_an_upload_missed_that_has_ended_is_copied(part: Dataset, place: Place) -> None:
+    """An upload that ran at the start may have listed the files before the last of them."""
+    with ExitStack() as other:
+        other.enter_context(upload_lock(part))
+        with sealing_into(part, str(place.address)):
+            write_events(part, 1, 2, day=1, stem="later")
+            other.close()
+    assert copied(place) == local(part)
+
+
+def test_what_was_removed_here_and_not_in_the_store_is_told(part: Dataset, place: Place) -> None:
+    """The store is lost before it is told of a removal; the next call brings it."""
+    sealing(part, place)
+    with pytest.raises(StoreUnavailable, match=r"files that are gone here still in s3://.*SlowDown"):
+        removing(part, place)
+    place.gate.default = None
+    with sealing_into(part, str(place.address)):
+        pass
+    assert copied(place) == local(part)
 
 
 @pytest.mark.bitcoind
