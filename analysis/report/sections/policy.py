@@ -41,7 +41,7 @@ FEATURES: Final[Mapping[str, str]] = MappingProxyType(
 )
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "refuses": "took none of the promised {}",
+        "refuses": "took none of the {} that paid enough",
         "disfavours": "takes fewer {} than others that pay as much",
         "favours": "takes more {} than others that pay as much",
         "mines": "mines {}",
@@ -167,12 +167,22 @@ def _refusals(marts: Marts) -> list[str]:
         ]
         if rows:
             pools = listed_pools([marts.name(row["pool"]) for row in rows])
-            promised = count(sum(row["n_trials"] for row in rows))
+            n_promised = sum(row["n_passed_over_promised"] for row in rows)
+            n_paid = sum(row["n_passed_over_paid"] for row in rows)
             said.append(
                 f"{pools} took others that pay as much, but none of the kind \u201c{name}\u201d, which "
-                f"our templates promised {promised} times. They may never have reached the pool."
+                f"{_evidence(n_promised, n_paid)}. They may never have reached the pool."
             )
     return said
+
+
+def _evidence(n_promised: int, n_paid: int) -> str:
+    """Say what shows that transactions paid enough: a template, or the margin of the block."""
+    promised = f"our templates promised {plural(n_promised, 'time')}"
+    paid = f"paid clearly more than the block asked for {plural(n_paid, 'time')}"
+    if n_promised and n_paid:
+        return f"{promised}, and which {paid} more"
+    return promised if n_promised else paid
 
 
 def _signals(marts: Marts) -> list[str]:
@@ -219,8 +229,10 @@ def _policy_table(marts: Marts, rows: Sequence[Row]) -> Table:
         [
             MartColumn("Kind", lambda row: FEATURES[row["feature"]], kind="text"),
             column("n_mined", "Mined", count),
-            column("n_trials", "Promised", count),
+            column("n_trials", "Tried", count),
             column("n_taken", "Taken", count),
+            column("n_passed_over_promised", "Promised", count, group="Passed over"),
+            column("n_passed_over_paid", "Paid enough", count, group="Passed over"),
             column("n_ordinary", "Ordinary", count, group="Compared with"),
             column("n_ordinary_taken", "Taken", count, group="Compared with"),
             *interval_columns("odds", "Odds", decimal, "odds_low", "odds_high"),
@@ -229,7 +241,11 @@ def _policy_table(marts: Marts, rows: Sequence[Row]) -> Table:
         ],
         rows,
         mart="pool_policy",
-        note="Odds of being taken, against ordinary transactions of the same blocks. Corrected after Holm.",
+        note=(
+            "Tried: promised by our template, or, where it promised none of the kind, paying clearly more "
+            "than the block's margin. Odds of being taken, against ordinary transactions of the same blocks. "
+            "Corrected after Holm."
+        ),
         is_folded=True,
     )
 
@@ -284,8 +300,9 @@ TOPIC: Final = Topic(
     question="Which transactions does each pool mine, and which does it pass over?",
     intro=(
         "Nodes and pools disagree about some kinds of transactions. Of each kind we count what a pool "
-        "mined, and what it passed over although our template promised it. What our own nodes refuse, no "
-        "template promises. None of this proves a wish: a transaction may never have reached the pool, and "
+        "mined, and what it passed over although our template promised it, or although it paid clearly more "
+        "than the block asked for. What our own nodes refuse is not seen to be passed over. None of this "
+        "proves a wish: a transaction may never have reached the pool, and "
         "a signal in a header is only a statement."
     ),
     sentences=sentences,

@@ -369,6 +369,7 @@ def _policy(pools: list[str]) -> dict[str, Rows]:
         "pool_policy": [
             {"pool": pool, "feature": "truc", "n_mined": n_mined, "n_blocks": 3, "n_trials": 417}
             | {"n_taken": 0, "n_passed_over": 417, "n_ordinary": 5000, "n_ordinary_taken": 4900}
+            | {"n_passed_over_promised": 400, "n_passed_over_paid": 17}
             | {"verdict": verdict, "adjusted_p_value": 0.001}
             for pool, verdict, n_mined in zip(pools[:2], ("refuses", "mines"), (0, 12), strict=True)
         ],

@@ -37,13 +37,16 @@ SHOWN = {
     "audit": ("321", "in order of arrival, not of feerate"),
     "policy": (
         (
-            "took none of the promised version 3 transactions; signals version bit 4; "
+            "took none of the version 3 transactions that paid enough; signals version bit 4; "
             "dates its headers 27.0\u00a0s before the block arrives; orders its blocks by chunks of clusters "
             "or the feerate of each transaction alone from height 941,050 on; has 321 transactions that pay "
             "far less than its own order asks for, in 9 of 70 blocks; mines templates of Farm \u241b "
             "(7 of 80 blocks)"
         ),
-        "none of the kind \u201cversion 3 transactions\u201d, which our templates promised 417 times",
+        (
+            "none of the kind \u201cversion 3 transactions\u201d, which our templates promised 400 times, "
+            "and which paid clearly more than the block asked for 17 times more"
+        ),
     ),
     "users": (
         "33\u00a0min\u00a020\u00a0s",
