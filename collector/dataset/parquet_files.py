@@ -11,9 +11,11 @@ Folders are those of `collector.dataset.schema`. The names of those by height ar
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -105,7 +107,7 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -
     return batch
 
 
-def _columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]]:
     """Return the values of each column that a row names; None where a row lacks it.
 
     Left out is a column that must not be null and that a row lacks. Most often all rows name the same.
@@ -113,10 +115,10 @@ def _columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[
     if not rows:
         return {column.name: [] for column in table.columns}
     first = rows[0]
-    if all(len(row) == len(first) for row in rows):
+    if len(first) > 1 and set(map(len, rows)) == {len(first)}:
         with suppress(KeyError):
-            return {name: [row[name] for row in rows] for name in first}
-    found: dict[str, list[Any]] = {}
+            return dict(zip(first, zip(*map(itemgetter(*first), rows), strict=True), strict=True))
+    found: dict[str, Sequence[Any]] = {}
     needed = {column.name for column in table.columns if not column.nullable}
     for name in set().union(*rows):
         try:
@@ -274,12 +276,19 @@ def _is_whole(path: Path) -> bool:
 
 
 def _write_file(path: Path, table: Table, rows: pa.Table, *, is_sorted: bool) -> None:
-    content = rows if is_sorted else rows.sort_by([(name, "ascending") for name in table.sort])
+    content = rows if is_sorted else _sorted(table, rows)
 
     def write(sink: BinaryIO) -> None:
         pq.write_table(content, sink, row_group_size=ROW_GROUP_ROWS, **parquet_options(table))
 
     write_atomically(path, write)
+
+
+def _sorted(table: Table, rows: pa.Table) -> pa.Table:
+    """Return the rows in the order of `table.sort`; rows that are in that order already are not copied."""
+    order = pc.sort_indices(rows, [(name, "ascending") for name in table.sort])
+    is_in_order = np.array_equal(order.to_numpy(), np.arange(len(rows)))
+    return rows if is_in_order else rows.take(order)
 
 
 def parquet_options(table: Table) -> dict[str, Any]:
