@@ -15,7 +15,7 @@ from collector.codec.chunk import WEIGHT_PER_VB, BlockRef, Chunk, RawBlocks, com
 from collector.codec.coinbase import subsidy_sat, witness_commitment
 from collector.codec.feerates import UNKNOWN
 from collector.codec.format import HEADER_BYTES, MAX_MONEY_SAT, NO_HASH
-from collector.codec.scripts import NONSTANDARD, UNKNOWN_TYPE
+from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.timing import StageTimes
 from collector.codec.transaction import FEW, TxOut, decode_transactions
 from collector.codec.verify import warm_up_hashing
@@ -290,12 +290,13 @@ def _type_names(types: Bytes) -> pa.Array:
 
 def _spent_types(chunk: Chunk) -> pa.Array:
     """Return for each transaction the list of the types it spends; null if one of the types is not known."""
+    first, n_inputs = chunk.layout.txs["first_input"], chunk.layout.txs["n_inputs"]
     is_unknown = chunk.spent_types == UNKNOWN_TYPE
-    first = chunk.layout.txs["first_input"]
     lacks_type = np.logical_or.reduceat(is_unknown, first) if len(first) else np.empty(0, np.bool_)
-    limits = pa.array(np.append(first, len(is_unknown)).astype(np.int32))
-    names = _type_names(np.where(is_unknown, NONSTANDARD, chunk.spent_types))
-    return pa.ListArray.from_arrays(limits, names, mask=pa.array(lacks_type))
+    limits = np.zeros(len(first) + 1, np.int32)
+    np.cumsum(np.where(lacks_type, 0, n_inputs), out=limits[1:])
+    names = _type_names(chunk.spent_types[~np.repeat(lacks_type, n_inputs)])
+    return pa.ListArray.from_arrays(pa.array(limits), names, mask=pa.array(lacks_type))
 
 
 def _reserved_value(witness: Sequence[bytes]) -> bytes | None:
