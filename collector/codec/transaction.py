@@ -19,10 +19,10 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise, repeat
+from itertools import repeat
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the module calls its exception `error`
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -51,6 +51,8 @@ _VERSION_BYTES: Final = 4
 _MARKER_BYTES: Final = 2  # BIP 144: marker and flag, when there is witness data
 _SHORT_SIZE: Final = 252  # the last length that is written in one byte
 _RBF_SEQUENCE: Final = 0xFFFFFFFE  # BIP 125: anything below signals
+
+_HASH: Final = np.dtype(f"V{TXID_BYTES}")
 
 _u32 = Struct("<I").unpack_from
 _input = Struct(
@@ -92,10 +94,10 @@ class TxOut(NamedTuple):
     script: bytes
 
 
-class TxTraits(NamedTuple):
-    """Holds what policies of nodes ask about a transaction, named as the columns of `mempool_txs` are.
+class TxTraits(TypedDict):
+    """Holds what policies of nodes ask about a transaction, by the names of the columns of `mempool_txs`.
 
-    Transactions that are alike share one, with its list, so the list is never changed.
+    Transactions that are alike share one, so neither it nor its list is ever changed.
     """
 
     op_return_bytes: int
@@ -237,11 +239,12 @@ class RecentTransactions:
         when the same bytes came before. `received_us` is the time of receipt in microseconds on the monotonic
         clock.
         """
-        digests = [hash(raw) for raw in raws]
+        newer, older, kept = self._newer, self._older, self._kept
+        digests = list(map(hash, raws))
         first: dict[int, int] = {}
         for at, digest in enumerate(digests):
-            if digest not in self._newer and digest not in self._older:
-                first.setdefault(digest, at)
+            if digest not in newer and digest not in older and digest not in first:
+                first[digest] = at
         decoded = decode_transactions([raws[at] for at in first.values()])
         found: list[Transaction | DecodeError | None] = [None] * len(raws)
         faulty: dict[int, DecodeError] = {}
@@ -250,8 +253,8 @@ class RecentTransactions:
                 faulty[digest] = body
                 continue
             found[at] = body
-            self._newer.add(digest)
-            self._kept[body.txid] = body, received_us
+            newer.add(digest)
+            kept[body.txid] = body, received_us
         if faulty:  # faulty bytes are reported each time they come
             found = [faulty.get(digest, body) for digest, body in zip(digests, found, strict=True)]
         if len(self._newer) > MOST_SEEN:
@@ -501,10 +504,9 @@ def transaction_records(
     outpoints = np.empty(OUTPOINT_BYTES * n_inputs, np.uint8)
     values_sat = np.empty(VALUE_BYTES * n_outputs, np.uint8)
     copy_outpoints(data, layout.spends, layout.scripts, outpoints, values_sat)
-    id_limits = np.arange(0, TXID_BYTES * len(txs) + 1, TXID_BYTES)
     columns = zip(
-        _cut(txids, id_limits),
-        _cut(wtxids, id_limits),
+        _hash_list(txids),
+        _hash_list(wtxids),
         txs["version"].tolist(),
         txs["locktime"].tolist(),
         (txs["end"] - txs["begin"]).tolist(),
@@ -529,7 +531,8 @@ def _traits(data: Bytes, layout: Layout) -> list[TxTraits]:
     """Return the traits of each transaction of a layout: OP_RETURN, dust, envelopes, types of outputs."""
     types = output_types(data, layout.scripts)
     found = transaction_traits(data, layout, types)
-    columns = (found[name].tolist() for name in TxTraits._fields[:-1])
+    names = ("op_return_bytes", "n_dust_outputs", "n_envelopes", "envelope_bytes")
+    columns = (found[name].tolist() for name in names)
     types_of_each = _cut(types, np.append(layout.txs["first_output"], len(types)))
     return list(map(_traits_of, *columns, types_of_each))
 
@@ -540,12 +543,25 @@ def _traits_of(
 ) -> TxTraits:
     """Return traits by their numbers; `types` has the number of each output's type, a byte each."""
     names = [OUTPUT_TYPES[number] for number in types]
-    return TxTraits(op_return_bytes, n_dust_outputs, n_envelopes, envelope_bytes, names)
+    return {
+        "op_return_bytes": op_return_bytes,
+        "n_dust_outputs": n_dust_outputs,
+        "n_envelopes": n_envelopes,
+        "envelope_bytes": envelope_bytes,
+        "output_types": names,
+    }
+
+
+def _hash_list(hashes: Bytes) -> list[bytes]:
+    """Return the rows of uint8[n, 32] as byte strings."""
+    found: list[bytes] = np.ascontiguousarray(hashes).view(_HASH)[:, 0].tolist()
+    return found
 
 
 def _cut(values: Bytes, limits: Integers) -> list[bytes]:
-    whole = values.tobytes()
-    return [whole[begin:end] for begin, end in pairwise(limits.tolist())]
+    """Return the parts values[limits[k]:limits[k + 1]] as byte strings."""
+    whole, positions = values.tobytes(), limits.tolist()
+    return list(map(whole.__getitem__, map(slice, positions, positions[1:])))
 
 
 @compiled

@@ -20,8 +20,9 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from collector.codec.chunk import WEIGHT_PER_VB
 from collector.codec.scripts import UNKNOWN_TYPE
-from collector.codec.transaction import Transaction, TxTraits, decode_transactions, read_outpoint
+from collector.codec.transaction import Transaction, decode_transactions, read_outpoint
 from collector.dataset.rows import MempoolTxRow
 from collector.dataset.schema import hash_hex, satoshi
 from collector.errors import CollectorError, DecodeError, NodeError, RpcError
@@ -33,7 +34,6 @@ from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
 NO_OUTPUTS: Final[
     Outputs
 ] = {}  # shared to save memory: at a start every mempool transaction has a pending row
-NO_TRAITS: Final = (None, None, None, None, None)
 GIVE_UP_US: Final = 10_000_000  # how long to wait for the reason why a transaction left
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long to wait for its block: a busy node answers late
 MOST_UNREAD: Final = 3  # answers of a wrong form about one transaction; then its row lacks its fee
@@ -497,8 +497,8 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
             "mempool_sequence": entry.mempool_sequence,
             "parents": entry.parents,
         }
-    op_return_bytes, n_dust_outputs, n_envelopes, envelope_bytes, output_types = body.traits or NO_TRAITS
-    row: MempoolTxRow = {  # in one expression: adding to a dict takes longer, and above 21 items more memory
+    weight_wu = body.weight_wu
+    row: MempoolTxRow = {  # up to 21 items: with more, a dict takes twice the memory
         "node": node,
         "session": session,
         "txid": entry.txid,
@@ -507,20 +507,17 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
         "mempool_sequence": entry.mempool_sequence,
         "wtxid": body.wtxid,
         "size_bytes": body.size_bytes,
-        "weight_wu": body.weight_wu,
-        "vsize_vb": body.vsize_vb,
+        "weight_wu": weight_wu,
+        "vsize_vb": (weight_wu + WEIGHT_PER_VB - 1) // WEIGHT_PER_VB,
         "n_inputs": body.n_inputs,
         "n_outputs": body.n_outputs,
         "output_value_sat": body.output_value_sat,
         "signals_rbf": body.signals_rbf,
         "version": body.version,
         "locktime": body.locktime,
-        "op_return_bytes": op_return_bytes,
-        "n_dust_outputs": n_dust_outputs,
-        "n_envelopes": n_envelopes,
-        "envelope_bytes": envelope_bytes,
-        "output_types": output_types,
     }
+    if body.traits is not None:
+        row.update(body.traits)  # type: ignore[typeddict-item] # a part of a row, which mypy does not see
     if entry.parents is not None:
         row["parents"] = entry.parents
     return row
@@ -540,15 +537,7 @@ def fill_traits(finished: Sequence[FinishedRow]) -> None:
     raws = [body.source[body.begin : body.begin + body.size_bytes] for _, body in lacking]
     for (row, _), again in zip(lacking, decode_transactions(raws), strict=True):
         if not isinstance(again, DecodeError) and again.traits is not None:
-            _put_traits(row, again.traits)
-
-
-def _put_traits(row: MempoolTxRow, traits: TxTraits) -> None:
-    row["op_return_bytes"] = traits.op_return_bytes
-    row["n_dust_outputs"] = traits.n_dust_outputs
-    row["n_envelopes"] = traits.n_envelopes
-    row["envelope_bytes"] = traits.envelope_bytes
-    row["output_types"] = traits.output_types
+            row.update(again.traits)  # type: ignore[typeddict-item] # as above
 
 
 def _decoded(answers: Iterable[EntryAnswer]) -> dict[bytes, Transaction]:

@@ -50,7 +50,7 @@ def type_numbers(body: Transaction) -> bytes:
     """
     if body.traits is None:
         return bytes([UNKNOWN_TYPE]) * body.n_outputs
-    return bytes([TYPE_NUMBERS[name] for name in body.traits.output_types])
+    return bytes([TYPE_NUMBERS[name] for name in body.traits["output_types"]])
 
 
 def outputs_of_answers(

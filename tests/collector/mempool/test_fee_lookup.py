@@ -146,5 +146,5 @@ def test_transactions_of_a_block_get_their_traits(rig: Rig) -> None:
     for each in transactions:
         traits = with_plain_traits(each).traits
         assert traits is not None
-        assert traits.n_envelopes == 1
-        assert traits._asdict().items() <= rows[each.txid].items()
+        assert traits["n_envelopes"] == 1
+        assert traits.items() <= rows[each.txid].items()
