@@ -308,9 +308,15 @@ class Receiver:
         sequence = int.from_bytes(frames[2], "little")
         expected = self._expected.get(topic, sequence)
         self._expected[topic] = (sequence + 1) % COUNTER_RANGE
-        if sequence != expected:
-            self._note_step(topic, sequence, expected, received_ns)
+        # Counters are 32 bits wide. Up to half the range ahead is a jump; anything else is a step back.
+        is_jump = (sequence - expected) % COUNTER_RANGE < COUNTER_RANGE // 2
+        # The notice of the renewed connection has ended the coverage interval already.
+        is_noted = is_jump and topic in self._reconnected
         self._reconnected.discard(topic)
+        if sequence != expected and not is_noted:
+            reason = "gap" if is_jump else "node_restart"
+            detail = f"counter is {sequence}, expected {expected}"
+            self._note(Notice(reason, topic, received_ns, detail))
         body = frames[1]
         is_flowing = not self._dropped and not self._notices and self._ring.n_waiting < self._queue_limit
         if is_flowing and self._ring.put(topic, sequence, received_ns, body):
@@ -324,15 +330,6 @@ class Receiver:
             detail = f"our queue is full: messages that wait: {self._ring.n_waiting}"
             self._note(Notice("overflow", topic, received_ns, detail))
         self._dropped[topic] = self._dropped.get(topic, 0) + 1
-
-    def _note_step(self, topic: str, sequence: int, expected: int, received_ns: int) -> None:
-        """Put a notice into the ring that the counter of a topic is not the expected one."""
-        # Counters are 32 bits wide. Up to half the range ahead is a jump; anything else is a step back.
-        is_jump = (sequence - expected) % COUNTER_RANGE < COUNTER_RANGE // 2
-        if is_jump and topic in self._reconnected:
-            return  # the notice of the renewed connection has ended the coverage interval already
-        reason = "gap" if is_jump else "node_restart"
-        self._note(Notice(reason, topic, received_ns, f"counter is {sequence}, expected {expected}"))
 
     def _has_room(self, body_bytes: int) -> bool:
         """Return whether the ring has room for a message; after an overflow, only once half of it is free.

@@ -50,7 +50,6 @@ _NO_TOPIC: Final = 0xFFFF
 _TURN_BACK: Final = 0xFFFFFFFF
 _rest = Struct("<QqqHHI")
 _start = Struct("<II")
-_new = tuple.__new__  # makes a named tuple without a call of a Python function
 _HEADER_BYTES: Final = _start.size + _rest.size
 _FILE_MODE: Final = 0o640
 _UNMAP_BYTES: Final = 8 << 20  # mapped pages are given back each time so many bytes were put or released
@@ -96,7 +95,7 @@ class Ring:
         self._handle = handle
         self._number_of = {topic: number for number, topic in enumerate(self._topics)}
         self._at = self._words[_TAIL]  # what `take` reads next
-        self._taken: deque[int] = deque()  # ends of the records that are taken and not released
+        self._taken: deque[tuple[int, int]] = deque()  # number and end of records taken and not released
         self._unmapped_to = self._at
 
     @classmethod
@@ -155,18 +154,17 @@ class Ring:
 
     def put(self, topic: str, sequence: int, received_ns: int, body: bytes) -> bool:
         """Put a message into the ring; return whether there was room for it."""
-        return self._put(_MESSAGE, self._number_of[topic], sequence, received_ns, body)
+        kind = _MESSAGE, self._number_of[topic]
+        return self._put(kind, sequence, received_ns, body)
 
     def put_notice(self, notice: Notice) -> bool:
         """Put a notice into the ring, for which some room is reserved; return whether there was room.
 
         When only the body of the notice has no room, the notice is put without it.
         """
-        topic = self._number_of.get(notice.topic or "", _NO_TOPIC)
+        kind = _NOTICE, self._number_of.get(notice.topic or "", _NO_TOPIC)
         text = f"{notice.reason}\0{notice.detail}\0".encode()[:MAX_NOTICE_BYTES]
-        return any(
-            self._put(_NOTICE, topic, 0, notice.received_ns, body) for body in (text + notice.body, text)
-        )
+        return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
 
     def clear_wait_flag(self) -> bool:
         """Clear the flag by which the reading process says that it waits; return whether the flag was set."""
@@ -194,29 +192,26 @@ class Ring:
             needed_bytes += self._capacity - at
         return words[_HEAD] + needed_bytes - words[_TAIL] <= self._capacity
 
-    def _put(self, kind: int, topic: int, sequence: int, received_ns: int, body: bytes) -> bool:
-        words, capacity = self._words, self._capacity
-        reserve_bytes = NOTICE_RESERVE_BYTES if kind == _MESSAGE else 0
+    def _put(self, kind: tuple[int, int], sequence: int, received_ns: int, body: bytes) -> bool:
+        words = self._words
+        reserve_bytes = NOTICE_RESERVE_BYTES if kind[0] == _MESSAGE else 0
         head = words[_HEAD]
         size = _padded(_HEADER_BYTES + len(body))
-        at = head % capacity
-        begin = head if at + size <= capacity else head + capacity - at
-        end = begin + size
-        if end + reserve_bytes - words[_TAIL] > capacity:
+        at = head % self._capacity
+        begin = head if at + size <= self._capacity else head + self._capacity - at
+        if begin + size + reserve_bytes - words[_TAIL] > self._capacity:
             return False
         if begin != head:
             _start.pack_into(self._map, _PAGE_BYTES + at, _TURN_BACK, 0)
-            at = 0
         number = words[_PUT] + 1
-        rest = _rest.pack(number, received_ns, sequence, topic, kind, 0)
+        rest = _rest.pack(number, received_ns, sequence, kind[1], kind[0], 0)
         start = _start.pack(len(body), zlib.crc32(body, zlib.crc32(rest)))
-        body_at = _PAGE_BYTES + at + _HEADER_BYTES
-        self._map[body_at - _HEADER_BYTES : body_at] = start + rest
-        self._map[body_at : body_at + len(body)] = body
+        at = _PAGE_BYTES + begin % self._capacity
+        self._map[at : at + _HEADER_BYTES] = start + rest
+        self._map[at + _HEADER_BYTES : at + _HEADER_BYTES + len(body)] = body
         words[_PUT] = number
-        words[_HEAD] = end
-        if end - self._unmapped_to > _UNMAP_BYTES:
-            self._unmap(end)
+        words[_HEAD] = begin + size
+        self._unmap(begin + size)
         return True
 
     def _complete(self) -> None:
@@ -227,12 +222,13 @@ class Ring:
             words[_HEAD] = read[1]
 
     def _unmap(self, position: int) -> None:
-        """Give mapped pages back, so that they do not count as memory of this process.
+        """Give mapped pages back from time to time, so that they do not count as memory of this process.
 
-        They stay in the operating system's cache. `position` is how far the ring is used by now.
+        They stay in the operating system's cache.
         """
-        self._unmapped_to = position
-        self._map.madvise(mmap.MADV_DONTNEED)
+        if position - self._unmapped_to > _UNMAP_BYTES:
+            self._unmapped_to = position
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     @property
     def is_half_full(self) -> bool:
@@ -258,8 +254,8 @@ class Ring:
                     raise ValueError(f"the ring {self.path} is damaged at position {self._at}")
                 time.sleep(0)
                 continue
-            _, self._at, item = read
-            self._taken.append(self._at)
+            number, self._at, item = read
+            self._taken.append((number, self._at))
             items.append(item)
         return items
 
@@ -282,15 +278,13 @@ class Ring:
 
     def release(self, number: int) -> None:
         """Free the room of the taken records up to number `number`, because they are safe elsewhere."""
-        released = self._words[_RELEASED]
-        n_now = min(number - released, len(self._taken))
-        if n_now > 0:  # numbers are consecutive
-            for _ in range(n_now):
-                tail = self._taken.popleft()
-            self._words[_RELEASED] = released + n_now
+        tail = 0
+        while self._taken and self._taken[0][0] <= number:
+            released, tail = self._taken.popleft()
+        if tail:
+            self._words[_RELEASED] = released
             self._words[_TAIL] = tail
-            if tail - self._unmapped_to > _UNMAP_BYTES:
-                self._unmap(tail)
+            self._unmap(tail)
 
     @classmethod
     def read_left(cls, path: Path, *, timeout_s: float = 10.0) -> LeftInRing:
@@ -385,7 +379,7 @@ class Ring:
         name = self._topics[topic] if topic < len(self._topics) else None
         item: Item
         if kind == _MESSAGE and name is not None:
-            item = _new(Message, (self._node, self.session, name, sequence, received_ns, body, number))
+            item = Message(self._node, self.session, name, sequence, received_ns, body, number)
         else:
             reason, _, tail = body.partition(b"\0")
             detail, _, kept = tail.partition(b"\0")
