@@ -28,7 +28,8 @@ def bottom_up(tree: exp.Expr, rewrite: Rewrite) -> exp.Expr:
 
 def in_parens(node: exp.Expr) -> exp.Expr:
     """Return an expression that can be an operand: in parentheses if it is an operation or CASE."""
-    return exp.Paren(this=node) if isinstance(node, exp.Binary | exp.Unary | exp.Case) else node
+    is_operation = isinstance(node, exp.Binary | exp.Unary | exp.Predicate | exp.Case)
+    return exp.Paren(this=node) if is_operation else node
 
 
 def lambda_over(name: str, body: exp.Expr) -> exp.Lambda:
