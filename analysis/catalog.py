@@ -8,10 +8,9 @@ is TOML:
     grain       the columns that identify a row (staging and marts); a stored mart is also sorted by them
     cost        only where a build takes longer than 30 plain scans of what the query reads: why
     is_view     true for a mart that is not stored; each query that reads it computes it
-    [ranges]    by = "days" or "heights": the mart is made in ranges, by which its query sorts (ranges.py)
+    [ranges]    by = "days", "mempool_days" or "heights": made in ranges, by which its query sorts (ranges.py)
     [ranges.reads]  relation = "condition": the rows of it that one range reads, all where it is not named
     [ranges.clips]  relation = {column = "expression"}: its value for one range, where it tells less than all
-    kept        {column, width}: made as a whole, and kept in a part per so many values of the column
     severity    "fail" or "warn" (checks)
     [needs]     relation or "relation.column" = "what is missing" if it has no rows or values (checks)
     [parameters]  name = {value = 5, doc = "..."}; read in SQL as getvariable('name')
@@ -69,18 +68,9 @@ class InRanges(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: Literal["days", "heights"]
+    by: Literal["days", "mempool_days", "heights"]
     reads: Mapping[str, NonEmpty]
     clips: Mapping[str, Mapping[str, NonEmpty]] = Field(default_factory=dict)
-
-
-class KeptByKey(BaseModel):
-    """Says by which column a mart that is made as a whole is kept in parts: so many values of it per part."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    column: NonEmpty
-    width: int
 
 
 class FilledLate(BaseModel):
@@ -104,7 +94,6 @@ class Head(BaseModel):
     is_view: bool = False
     ranges: InRanges | None = None
     late: FilledLate | None = None
-    kept: KeptByKey | None = None
     grain: tuple[NonEmpty, ...] = ()
     severity: Severity | None = None
     needs: Mapping[str, NonEmpty] = Field(default_factory=dict)
@@ -133,7 +122,6 @@ class Model:
     is_view: bool
     ranges: InRanges | None
     late: FilledLate | None
-    kept: KeptByKey | None
     grain: tuple[str, ...]
     severity: Severity | None
     needs: Mapping[str, str]
@@ -316,7 +304,6 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         is_view=layer == "staging" or head.is_view,
         ranges=head.ranges,
         late=head.late,
-        kept=head.kept,
         grain=head.grain,
         severity=head.severity,
         needs=head.needs,

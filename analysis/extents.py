@@ -11,7 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-VARIABLE: Final = re.compile(r"(\w+) (>=|<=|<|>) getvariable\('(\w+)'\)(?: ([+-]) (\d+))?")
+VARIABLE: Final = re.compile(
+    r"(\w+) (>=|<=|<|>) getvariable\('(\w+)'\)(?: ([+-]) (?:interval (\d+) (hour|day)s?|(\d+)))?"
+)
+UNITS_US: Final = {"hour": 3_600_000_000, "day": 86_400_000_000}
 LEAST: Final = re.compile(r"(\w+) (>=|<=|<|>) \(select (min|max)\((\w+)\) from (\w+)\)(?: ([+-]) (\d+))?")
 MEMBER: Final = re.compile(r"(\w+) in \(select (\w+) from (\w+)\)")
 CONJUNCTION, DISJUNCTION = "and", "or"
@@ -37,14 +40,20 @@ class Comparison(NamedTuple):
         least_greatest, value = extent[self.column], known[self.name]
         if least_greatest is None or value is None:
             return False
-        least, greatest = least_greatest
+        return self._holds(least_greatest[1 if self.sign.startswith(">") else 0], value)
+
+    def surely_admits(self, extent: Extent, known: Known) -> bool:
+        """Tell whether the comparison is true for every row of a file of this extent, as far as it tells."""
+        least_greatest, value = extent.get(self.column), known.get(self.name)
+        if least_greatest is None or value is None:
+            return False
+        return all(self._holds(number, value) for number in least_greatest)
+
+    def _holds(self, number: int, value: int) -> bool:
         limit = value + self.plus
-        return {
-            ">=": greatest >= limit,
-            ">": greatest > limit,
-            "<=": least <= limit,
-            "<": least < limit,
-        }[self.sign]
+        return {">=": number >= limit, ">": number > limit, "<=": number <= limit, "<": number < limit}[
+            self.sign
+        ]
 
 
 # One of several lists of comparisons, of which all in the list hold.
@@ -57,6 +66,26 @@ def admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool:
         any(all(each.admits(extent, known) for each in comparisons) for comparisons in bound)
         for bound in bounds
     )
+
+
+def surely_admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool:
+    """Tell whether every row of a file of this extent keeps all bounds; a null counts as if it did."""
+    return all(
+        any(all(each.surely_admits(extent, known) for each in comparisons) for comparisons in bound)
+        for bound in bounds
+    )
+
+
+def joined(extents: Iterable[Extent], columns: Iterable[str]) -> dict[str, list[int] | None] | None:
+    """Return the extent of the rows of several files together; None where one does not tell of a column."""
+    every = list(extents)
+    found: dict[str, list[int] | None] = {}
+    for name in columns:
+        if not all(name in extent for extent in every):
+            return None
+        both = [value for extent in every if (value := extent[name]) is not None]
+        found[name] = [min(low for low, _ in both), max(high for _, high in both)] if both else None
+    return found
 
 
 def bounds_of(condition: str) -> list[Bound]:
@@ -101,8 +130,9 @@ def _all_comparisons(conditions: Iterable[str]) -> Iterator[Comparison]:
 def _comparisons(term: str) -> list[Comparison]:
     """Return the comparisons that a term without `and` and `or` means; none where it has another form."""
     if match := VARIABLE.fullmatch(term):
-        column, sign, name, plus_minus, number = match.groups()
-        return [Comparison(column, sign, name, int(f"{plus_minus or ''}{number or 0}"))]
+        column, sign, name, plus_minus, n_units, unit, number = match.groups()
+        plus = int(n_units) * UNITS_US[unit] if unit else int(number or 0)
+        return [Comparison(column, sign, name, -plus if plus_minus == "-" else plus)]
     if match := LEAST.fullmatch(term):
         column, sign, which, other, relation, plus_minus, number = match.groups()
         plus = int(f"{plus_minus or ''}{number or 0}")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet
-from analysis.catalog import READ_FOR_INPUTS, Catalog, KeptByKey, Model
+from analysis.catalog import READ_FOR_INPUTS, Catalog, Model
 from analysis.fingerprints import (
     READS,
     UNKNOWN,
@@ -20,18 +20,16 @@ from analysis.fingerprints import (
     is_known,
     package_hash,
     table_content,
-    versions_hash,
 )
 from analysis.late import EARLY, early_name, filling, stand_ins
 from analysis.manifest import build_facts
 from analysis.parts import Inputs, LookedAt, MadeInRanges, Part, PartsFolder, Rows, Types, digest
-from analysis.ranges import RANGE, OneRange, Ranges
+from analysis.ranges import OneRange, Ranges
 from analysis.raw_contents import Content
 from analysis.schedule import Crew, Hands, Job, Making, Waiting, graph_of, make_all, open_crew, urgencies
 from analysis.stored import Stored, of_parts, of_staging
 from collector.dataset.open import Dataset
 
-WHOLE: Final = ".whole"
 CANDIDATES: Final = "pool_candidates"
 LEAST_ROWS: Final = 10_000  # what reads fewer is made in less time than it takes to hand it out
 # Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
@@ -166,7 +164,7 @@ class IncrementalMarts:
             if model.is_view:
                 found.contents[model.name] = digest(inputs) if is_known(inputs) else UNKNOWN
                 continue
-            is_ranged = model.ranges is not None or model.kept is not None
+            is_ranged = model.ranges is not None
             if model.late is None:
                 planned.append(self._planned(model.name, inputs, found, in_ranges=is_ranged))
                 continue
@@ -256,7 +254,7 @@ class IncrementalMarts:
     def _marts(self) -> Iterator[Model]:
         """Yield the marts in order; without `is_cut`, as if no head had ranges or late columns."""
         for model in self.catalog.layer("marts"):
-            yield model if self.is_cut else replace(model, ranges=None, late=None, kept=None)
+            yield model if self.is_cut else replace(model, ranges=None, late=None)
 
     def _candidate_inputs(self, found: Fingerprints) -> dict[str, str]:
         """Return the inputs of the pools that the rules match per block."""
@@ -298,8 +296,6 @@ class IncrementalMarts:
             seen = {} if latest is None else dict(latest.rows)
             walk = self._walker.walk(connection, model, model.ranges, found, seen)
             return (yield from self._ranges(connection, recipe, walk, seen, steps))
-        if model.kept is not None:
-            return (yield from self._kept_by_key(connection, model, model.kept, recipe, steps))
         return (yield from self._whole(connection, model, recipe, steps))
 
     def _whole(
@@ -312,39 +308,6 @@ class IncrementalMarts:
             return (yield from self._made_elsewhere(crew, recipe, steps))
         with stand_ins(connection, self.catalog, model, None):
             return [self._made_here(connection, recipe, steps)]
-
-    def _kept_by_key(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        model: Model,
-        kept: KeptByKey,
-        recipe: "_Recipe",
-        steps: "_Steps",
-    ) -> Waiting:
-        """Return the parts of a mart that is made as a whole; a part whose rows are the same stays."""
-        parts = self.parts.find_ranges(recipe.name, recipe.inputs)
-        if parts is None:
-            begun_s = time.monotonic()
-            whole = recipe._replace(name=f"{recipe.name}{WHOLE}", bounded=())
-            (made,) = yield from self._whole(connection, model, whole, steps)
-            self.used.remove(made)
-            rows = self.parts.rows_sql([made], recipe.types)
-            key = f"{kept.column} // {kept.width} * {kept.width}"
-            columns = ", ".join(model.column_names)
-            query = f"SELECT {key}, count(*), sum(hash({columns})) FROM ({rows}) GROUP BY 1 ORDER BY 1"  # noqa: S608 - names of ours
-            groups = connection.execute(query).fetchall()
-            parts = []
-            for first, n_rows, total in groups:
-                inputs = {"its rows": f"{n_rows} {total}", RANGE: str(first), "a version": versions_hash()}
-                part = f"SELECT * FROM ({rows}) WHERE {key} = {first}"  # noqa: S608 - as above
-                one = recipe._replace(inputs=inputs, query=part)
-                found = self.parts.find(recipe.name, inputs)
-                parts.append(found or self.parts.make(connection, *one))
-            # Without rows there is no part but that of the whole mart.
-            parts = parts or [self.parts.make(connection, *recipe._replace(query=rows))]
-            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, {})
-        self.used += parts
-        return parts
 
     def _crew_for(self, n_rows: int) -> Crew | None:
         """Return who makes a part that reads so many rows; None where this process does."""
@@ -451,8 +414,8 @@ class _Recipe(NamedTuple):
 
     @property
     def mart(self) -> str:
-        """Return the name of the mart, also of early parts and of the whole of one that is kept in parts."""
-        return self.name.removesuffix(EARLY).removesuffix(WHOLE)
+        """Return the name of the mart, also of early parts."""
+        return self.name.removesuffix(EARLY)
 
 
 class _Steps:

@@ -85,7 +85,7 @@ class StandIns:
         rows = f'"{database}".main.{relation}' if source is None else f"({source})"
         self._connection.execute(
             f"CREATE OR REPLACE TEMP VIEW {relation} AS"  # noqa: S608 - our own files
-            f" SELECT {every} FROM {rows} WHERE {self._conditions[relation]}"
+            f" SELECT {every} FROM {rows} AS {relation} WHERE {self._conditions[relation]}"
         )
 
 

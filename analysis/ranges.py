@@ -11,7 +11,7 @@ is in memory at one time are the rows of one range.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -19,30 +19,48 @@ from typing import Any, Final, NamedTuple
 import duckdb
 
 from analysis.catalog import Catalog, InRanges, Model
-from analysis.extents import MEMBER, asked_columns, bounds_of, known_of
+from analysis.extents import (
+    MEMBER,
+    Extent,
+    Known,
+    asked_columns,
+    bounds_of,
+    joined,
+    known_of,
+    surely_admits,
+)
 from analysis.fingerprints import READS, WORD, Fingerprints
 from analysis.late import StandIns, stand_ins
 from analysis.parts import Inputs, LookedAt, digest
-from analysis.raw_contents import extent_sql, to_extent
+from analysis.raw_contents import File, extent_sql, to_extent
 from analysis.stored import Stored
 
 RANGE: Final = "its range"
 SMALL_ROWS: Final = 5_000_000  # of a relation of fewer rows, those of all ranges are looked at together
 INTERVAL: Final = re.compile(r"(\w+) >= getvariable\('range_from'\) and \1 < getvariable\('range_to'\)")
 FROM, TO = "range_from", "range_to"
+FROM_AT, TO_AT = "range_from_at", "range_to_at"  # the same as times, where a range is a day
 
 
 class Kind(NamedTuple):
-    """Holds the query of the first keys of all ranges, in order, and how many keys a range has."""
+    """Holds the query of the first keys of ranges, and how many keys a range has.
+
+    `times` are columns of staging models; each UTC day that their files reach has a range as well.
+    """
 
     query: str
     width: int
+    times: tuple[tuple[str, str], ...] = ()
 
 
+DAY_KEYS: Final = 1_000_000_000  # keys begin anew with each day; see the macro window_key
+DAY_US: Final = 86_400_000_000
+CUT_DAYS: Final = "SELECT DISTINCT cut_no // 1000000000 * 1000000000 FROM mempool_cuts ORDER BY ALL"
 KINDS: Final[Mapping[str, Kind]] = {
-    # Keys are cut_no, which begins anew with each day; see the macro window_key.
-    "days": Kind(
-        "SELECT DISTINCT cut_no // 1000000000 * 1000000000 FROM mempool_cuts ORDER BY ALL", 1_000_000_000
+    "days": Kind(CUT_DAYS, DAY_KEYS),
+    # Days of which a mempool tells, also those without a block.
+    "mempool_days": Kind(
+        CUT_DAYS, DAY_KEYS, (("stg_mempool_txs", "entered_at"), ("stg_mempool_events", "received_at"))
     ),
     # Only our own blocks have transactions; a chain of which others tell costs no range.
     "heights": Kind(
@@ -57,7 +75,8 @@ KINDS: Final[Mapping[str, Kind]] = {
 class Piece:
     """Says which rows one range reads: the variables of its conditions, and where relations are read.
 
-    `sources` has the query of the files that can hold its rows, for relations of which not all files can.
+    A variable whose name ends in `_at` is a time in microseconds since 1970 UTC. `sources` has the query of
+    the files that can hold its rows, for relations of which not all files can.
     """
 
     variables: Mapping[str, int]
@@ -79,7 +98,7 @@ class OneRange:
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, first: int, width: int
     ) -> None:
-        self.variables = {FROM: first, TO: first + width}
+        self.variables = _variables(first, width)
         self.sources: dict[str, str] = {}
         self.inputs: Inputs = {}
         self._connection = connection
@@ -106,10 +125,19 @@ class OneRange:
         self._views.remove()
 
 
+def _variables(first: int, width: int) -> dict[str, int]:
+    """Return the variables of the range that begins with a key."""
+    found = {FROM: first, TO: first + width}
+    if width == DAY_KEYS:
+        found |= {FROM_AT: first // DAY_KEYS * DAY_US, TO_AT: (first // DAY_KEYS + 1) * DAY_US}
+    return found
+
+
 def _set(connection: duckdb.DuckDBPyConnection, variables: Mapping[str, int]) -> None:
     """Make the variables of a range those of the DuckDB session."""
     for name, value in variables.items():
-        connection.execute(f"SET VARIABLE {name} = {value}")
+        shown = f"make_timestamptz({value})" if name in (FROM_AT, TO_AT) else str(value)
+        connection.execute(f"SET VARIABLE {name} = {shown}")
 
 
 @dataclass
@@ -125,6 +153,7 @@ class Ranges:
     n_rows: Mapping[str, int]
     rows: dict[str, LookedAt] = field(default_factory=dict)
     _small: dict[str, Mapping[int, LookedAt]] = field(default_factory=dict)
+    _firsts: dict[str, list[int]] = field(default_factory=dict)
 
     def walk(
         self,
@@ -150,7 +179,7 @@ class Ranges:
             if self.n_rows.get(each.relation, SMALL_ROWS) < SMALL_ROWS
             and (grouped := each.grouped(ranges, kind.width)) is not None
         }
-        for (first,) in connection.execute(kind.query).fetchall():
+        for first in self._first_keys(connection, ranges.by):
             one = OneRange(connection, self.catalog, model, first, kind.width)
             try:
                 contents = self._contents(connection, one, read, found, known, small)
@@ -165,6 +194,19 @@ class Ranges:
                 yield one
             finally:
                 one.close()
+
+    def _first_keys(self, connection: duckdb.DuckDBPyConnection, by: str) -> list[int]:
+        """Return the first keys of all ranges of a kind, in order."""
+        if by not in self._firsts:
+            kind = KINDS[by]
+            firsts = {first for (first,) in connection.execute(kind.query).fetchall()}
+            for relation, column in kind.times:
+                for file in self.stored[relation].files:
+                    if both := file.extent.get(column):
+                        days = range(both[0] // DAY_US, both[1] // DAY_US + 1)
+                        firsts.update(day * DAY_KEYS for day in days)
+            self._firsts[by] = sorted(firsts)
+        return self._firsts[by]
 
     def _contents(  # noqa: PLR0917 - what one walk has at hand
         self,
@@ -189,14 +231,19 @@ class Ranges:
                 continue
             stored = self.stored.get(each.relation)
             held: object = found.contents[each.relation]
+            extent = None
             if stored is not None:
                 files = stored.admitting(each.bounds, values)
-                held = [stored.meaning, *(file.content for file in files)]
+                held = [stored.meaning, *stored.contents(files)]
+                if stored.is_summed:  # else columns that nobody reads would count
+                    extent = each.extent_of_all(files, values)
                 if len(files) < len(stored.files):
                     one.sources[each.relation] = stored.query(files)
             others = {name: keys.get(name) or found.contents[name] for name in each.mentioned}
             key = digest([each.reading, one.variables, held, others])[:32]
-            if key not in known:
+            if key not in known and extent is not None:
+                known[key] = [key, dict(extent)]
+            elif key not in known:
                 one.narrow(each.relation)
                 known[key] = each.look(connection)
             keys[each.relation] = key
@@ -243,6 +290,15 @@ class _Read:
         """
         ((n_rows, total, *both),) = connection.execute(f"{self._sums} FROM {self.relation}").fetchall()
         return self.looked(n_rows, total, both)
+
+    def extent_of_all(self, files: Sequence[File], values: Known) -> Extent | None:
+        """Return the extent of all rows of files, where the range reads all of them; else None.
+
+        Then what is in the files is what the range reads, and nobody needs to look at the rows.
+        """
+        if not files or not all(surely_admits(self.bounds, file.extent, values) for file in files):
+            return None
+        return joined((file.extent for file in files), self._asked)
 
     def looked(self, n_rows: int, total: int, both: list[list[Any]]) -> LookedAt:
         """Return what was found out of rows as it is kept."""

@@ -16,11 +16,22 @@ from collector.dataset.schema import TABLES
 
 @dataclass(frozen=True)
 class Stored:
-    """Holds the files of a relation; `query` reads some of them, and `meaning` stands for how."""
+    """Holds the files of a relation; `query` reads some of them, and `meaning` stands for how.
+
+    Where `is_summed`, the contents of files are numbers of rows and sums over them; see raw_contents.py.
+    """
 
     files: tuple[File, ...]
     meaning: str
     query: Callable[[Sequence[File]], str]
+    is_summed: bool = False
+
+    def contents(self, files: Sequence[File]) -> list[str]:
+        """Return what identifies the rows of some files; of raw files it stays the same after compaction."""
+        if not self.is_summed:
+            return [file.content for file in files]
+        numbers = [map(int, file.content.split()) for file in files]
+        return [" ".join(str(sum(each)) for each in zip(*numbers, strict=True))]
 
     def admitting(self, bounds: Sequence[Bound], known: Known) -> list[File]:
         """Return the files that can hold rows for which all bounds are kept."""
@@ -69,7 +80,9 @@ def of_staging(
         (name,) = model.references
         yield (
             model.name,
-            Stored(raw[name].files, meanings[model.name], partial(_staged, dataset, model, name)),
+            Stored(
+                raw[name].files, meanings[model.name], partial(_staged, dataset, model, name), is_summed=True
+            ),
         )
 
 

@@ -8,13 +8,21 @@ observation ends is censored there. A block that became stale confirms nothing: 
 (mempool_returns), or is censored at that block when nothing did. Deciles rank the transaction's own feerate among those
 of its node and UTC day of entry; decile 1 pays least. So a rise of all fees moves no transaction to another decile.
 Spells without a known fee have no decile. A transaction that several nodes saw would count several times: is_counted
-marks the spell at the node that saw it first.
+is false where another node saw it before, on that day or the day before.
 """
 cost = """
 Deciles within a day sort all stays by feerate; a plain scan sorts nothing.
 """
-kept = {column = "stay_no", width = 1000000000}
 grain = ["stay_no"]
+[ranges]
+by = "mempool_days"
+[ranges.reads]
+mempool_residence = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
+mempool_entries = "stay_no >= getvariable('range_from') - 1000000000 and stay_no < getvariable('range_to')"
+mempool_returns = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
+watch_periods = "from_at < getvariable('range_to_at') and (to_at >= getvariable('range_from_at') or to_at is null)"
+latest_watch = """(last_cut_no <= (select max(last_cut_no) from mempool_residence)
+or to_position <= (select max(left_position) from mempool_residence))"""
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"
 node = "VARCHAR  name of the watched node"
@@ -28,24 +36,38 @@ is_counted = "BOOLEAN  true at the node that saw the transaction first; curves a
 */
 with
 
+-- Where the end of the newest period is not read, everything of this day ended before it.
 in_step as (
     select
-        node,
-        session,
-        from_at,
-        to_at
-    from coverage_intervals
-    where topic = 'mempool'
+        watch_periods.node,
+        watch_periods.session,
+        watch_periods.from_at,
+        coalesce(watch_periods.to_at, latest_watch.to_at) as to_at
+    from watch_periods
+    left join latest_watch
+        on watch_periods.node = latest_watch.node and watch_periods.from_at = latest_watch.from_at
 ),
 
--- Of several nodes, the one that saw it first; with one node there is nothing to choose and nothing to group.
-first_nodes as (
+-- With one node there is nothing to compare.
+pushed as (
     select
+        stay_no,
+        node,
         txid,
-        arg_min(node, (entered_at, node)) as node
-    from mempool_residence
-    where first_seen_kind = 'pushed' and (select count(distinct nodes.node) from mempool_residence as nodes) > 1
-    group by txid
+        entered_at
+    from mempool_entries
+    where first_seen_kind = 'pushed' and (select count(distinct nodes.node) from mempool_entries as nodes) > 1
+),
+
+seen_before as (
+    select distinct later.stay_no
+    from pushed as later
+    inner join pushed as earlier
+        on
+            later.txid = earlier.txid
+            and later.node != earlier.node
+            and earlier.stay_no // 1000000000 >= later.stay_no // 1000000000 - 1
+    where earlier.entered_at < later.entered_at or (earlier.entered_at = later.entered_at and earlier.node < later.node)
 ),
 
 entered as (
@@ -54,7 +76,7 @@ entered as (
         stay.node,
         cast(stay.entered_at as date) as day,
         coalesce(stay.first_cut_no, 0) as wait_no,
-        coalesce(stay.node = first_nodes.node, true) as is_counted,
+        seen_before.stay_no is null as is_counted,
         stay.fee_sat / nullif(stay.vsize_vb, 0) as feerate_sat_vb,
         if(mempool_returns.stay_no is null, stay.left_reason, mempool_returns.left_reason) as left_reason,
         if(mempool_returns.stay_no is null, stay.left_position, mempool_returns.left_position)
@@ -65,11 +87,11 @@ entered as (
         on stay.node = in_step.node and stay.session = in_step.session and stay.entered_at >= in_step.from_at
     left join mempool_returns
         on stay.stay_no = mempool_returns.stay_no
-    left join first_nodes
-        on stay.txid = first_nodes.txid
+    left join seen_before
+        on stay.stay_no = seen_before.stay_no
     where
         stay.first_seen_kind = 'pushed'
-        and stay.entered_at <= in_step.to_at
+        and (in_step.to_at is null or stay.entered_at <= in_step.to_at)
         and (mempool_returns.stay_no is null or mempool_returns.stay_no = mempool_returns.first_stay_no)
 ),
 
@@ -81,7 +103,7 @@ ended as (
         feerate_sat_vb,
         wait_no,
         is_counted,
-        cast(greatest(least(coalesce(left_after_us, seen_for_us), seen_for_us), 0) as bigint) / 1e6 as delay_s,
+        cast(greatest(least(left_after_us, seen_for_us), 0) as bigint) / 1e6 as delay_s,
         case
             when left_after_us is null or left_after_us > seen_for_us or left_reason = 'undone' then 'censored'
             when left_reason = 'mined' then 'mined'

@@ -26,7 +26,9 @@ stg_transactions = "height in (select height from chain_blocks) and block_hash i
 stg_templates = "height in (select height from chain_blocks) and prev_hash in (select prev_hash from chain_blocks)"
 stg_template_txs = "taken_at in (select taken_at from stg_templates)"
 [ranges.clips.mempool_residence]
-last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
+select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
+), getvariable('range_to'), last_cut_no)"""
 mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
 [parameters]
 n_capture_buckets = {value = 128, doc = "buckets per day and node"}
@@ -89,7 +91,10 @@ spanned as (
         fee_sat,
         coalesce(weight_wu, 4 * vsize_vb - 3) as weight_wu,
         unnest(
-            range(first_cut_no // 1000000000, last_cut_no // 1000000000 + 1)
+            range(
+                first_cut_no // 1000000000,
+                least(last_cut_no, (select max(mempool_cuts.cut_no) from mempool_cuts)) // 1000000000 + 1
+            )
         ) as day_no
     from mempool_residence
     where first_cut_no <= last_cut_no and fee_sat is not null and vsize_vb > 0

@@ -24,7 +24,9 @@ mempool_clusters = "first_cut_no >= getvariable('range_from') and first_cut_no <
 chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
 block_pool = "block_hash in (select block_hash from mempool_cuts)"
 [ranges.clips.mempool_residence]
-last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
+select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
+), getvariable('range_to'), last_cut_no)"""
 mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"
@@ -63,7 +65,12 @@ sampled as (
         stay.mined_cut_no,
         stay.first_cut_no,
         stay.last_cut_no,
-        unnest(range(stay.first_cut_no // 1000000000, stay.last_cut_no // 1000000000 + 1)) as day_no
+        unnest(
+            range(
+                stay.first_cut_no // 1000000000,
+                least(stay.last_cut_no, (select max(mempool_cuts.cut_no) from mempool_cuts)) // 1000000000 + 1
+            )
+        ) as day_no
     from mempool_residence as stay
     cross join inclusion_thinning
     where

@@ -24,7 +24,9 @@ mempool_links = """
 child_no in (select stay_no from mempool_residence) or parent_no in (select stay_no from mempool_residence)
 """
 [ranges.clips.mempool_residence]
-last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
+select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
+), getvariable('range_to'), last_cut_no)"""
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"
 first_cut_no = "BIGINT  first cut of the run"
@@ -57,7 +59,12 @@ by_day as (
         stay.vsize_vb,
         stay.first_cut_no,
         stay.last_cut_no,
-        unnest(range(stay.first_cut_no // 1000000000, stay.last_cut_no // 1000000000 + 1)) as day_no
+        unnest(
+            range(
+                stay.first_cut_no // 1000000000,
+                least(stay.last_cut_no, (select max(mempool_cuts.cut_no) from mempool_cuts)) // 1000000000 + 1
+            )
+        ) as day_no
     from related
     inner join mempool_residence as stay
         on related.stay_no = stay.stay_no

@@ -213,7 +213,12 @@ lone as (
         stay.fee_sat / nullif(stay.vsize_vb, 0) as feerate_sat_vb,
         stay.first_cut_no,
         stay.last_cut_no,
-        unnest(range(stay.first_cut_no // 1000000000, stay.last_cut_no // 1000000000 + 1)) as day_no
+        unnest(
+            range(
+                stay.first_cut_no // 1000000000,
+                least(stay.last_cut_no, (select max(mempool_cuts.cut_no) from mempool_cuts)) // 1000000000 + 1
+            )
+        ) as day_no
     from mempool_residence as stay
     anti join mempool_packages
         on stay.stay_no = mempool_packages.stay_no

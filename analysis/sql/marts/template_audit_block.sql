@@ -30,9 +30,13 @@ stg_transactions = "height in (select height from chain_blocks) and block_hash i
 stg_templates = "height in (select height from chain_blocks) and prev_hash in (select prev_hash from chain_blocks)"
 stg_template_txs = "taken_at in (select taken_at from stg_templates)"
 [ranges.clips.mempool_residence]
-last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
+select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
+), getvariable('range_to'), last_cut_no)"""
 mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
-left_reason = "if(last_cut_no < getvariable('range_to'), left_reason, null)"
+left_reason = """if(last_cut_no >= getvariable('range_to') or left_position > (
+select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
+), null, left_reason)"""
 [parameters]
 audit_edges_s = {value = "0 2 5 15 30 60 120", doc = "where a bin of template age begins, s; the last is open"}
 fresh_s = {value = 30, doc = "s before the block; about how often pools refresh their work"}

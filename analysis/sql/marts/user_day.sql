@@ -11,6 +11,18 @@ of which many are still waiting. Intervals are jackknives over the block interva
 feerate_strategy, because what enters between the same two blocks is alike.
 """
 grain = ["node", "day"]
+[ranges]
+by = "mempool_days"
+[ranges.reads]
+mempool_entries = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
+mempool_residence = """stay_no < getvariable('range_to')
+and (stay_no >= getvariable('range_from') or last_cut_no >= getvariable('range_from') - 2000000000)"""
+mempool_returns = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
+confirmation_spells = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
+[ranges.clips.mempool_residence]
+last_cut_no = "least(last_cut_no, getvariable('range_to'))"
+left_position = "if(last_cut_no >= getvariable('range_to'), null, left_position)"
+left_reason = "if(stay_no < getvariable('range_from'), null, left_reason)"
 [parameters]
 min_day_intervals = {value = 5, doc = "block intervals of a day; fewer give no interval"}
 [columns]
@@ -53,8 +65,7 @@ entered as (
     select
         stay.stay_no,
         stay.node,
-        stay.txid,
-        stay.parents,
+        entry.parents,
         stay.entered_at,
         stay.fee_sat,
         stay.vsize_vb,
@@ -62,13 +73,13 @@ entered as (
         coalesce(stay.first_cut_no, 0) as wait_no,
         if(mempool_returns.stay_no is null, stay.left_reason, mempool_returns.left_reason) as left_reason,
         entry.signals_rbf
-    from mempool_residence as stay
-    inner join stg_mempool_txs as entry
-        on stay.node = entry.node and stay.txid = entry.txid and stay.entered_at = entry.entered_at
+    from mempool_entries as entry
+    inner join mempool_residence as stay
+        on entry.stay_no = stay.stay_no
     left join mempool_returns
         on stay.stay_no = mempool_returns.stay_no
     where
-        stay.first_seen_kind = 'pushed'
+        entry.first_seen_kind = 'pushed'
         and (mempool_returns.stay_no is null or mempool_returns.stay_no = mempool_returns.first_stay_no)
 ),
 
@@ -76,23 +87,28 @@ child_links as (
     select
         stay_no,
         node,
-        fee_sat / nullif(vsize_vb, 0) as feerate_sat_vb,
         position,
         unnest(parents) as parent_txid
-    from mempool_residence
+    from mempool_entries
     where parents is not null and first_seen_kind = 'pushed'
 ),
 
+-- Parents that waited at no block since two days before are not looked at.
 payers as (
     select distinct child_links.stay_no
     from child_links
+    inner join mempool_residence as child
+        on child_links.stay_no = child.stay_no
     inner join mempool_residence as parent
         on
             child_links.node = parent.node
             and child_links.parent_txid = parent.txid
             and child_links.position > parent.position
             and (child_links.position < parent.left_position or parent.left_position is null)
-    where child_links.feerate_sat_vb > parent.fee_sat / nullif(parent.vsize_vb, 0)
+            and child_links.stay_no // 1000000000 >= parent.stay_no // 1000000000
+            and child_links.stay_no // 1000000000 - 2
+            <= greatest(parent.stay_no // 1000000000, parent.last_cut_no // 1000000000)
+    where child.fee_sat / nullif(child.vsize_vb, 0) > parent.fee_sat / nullif(parent.vsize_vb, 0)
 ),
 
 middles as (
@@ -202,4 +218,4 @@ select
     accepted_interval.low as accepted_low_ratio,
     accepted_interval.high as accepted_high_ratio
 from judged
-order by node, day
+order by day, node
