@@ -19,8 +19,8 @@ def asof(node: exp.Expr) -> exp.Expr:
     """Rewrite a SELECT with an ASOF join, which finds the nearest row of the other side, as one sort of both.
 
     The join becomes a relation with a struct under the name of each side, so what reads them stays as it is.
-    Any other node of the syntax tree is returned unchanged. Raises CatalogError for an outer ASOF join, or
-    one after another join.
+    With ASOF LEFT JOIN a left row without a nearest one stays. Any other node of the syntax tree is returned
+    unchanged. Raises CatalogError for a RIGHT or FULL ASOF join, or one after another join.
     """
     joins = node.args.get("joins") or [] if isinstance(node, exp.Select) else []
     if not joins or joins[0].method.upper() != "ASOF":
@@ -28,16 +28,21 @@ def asof(node: exp.Expr) -> exp.Expr:
             raise CatalogError("an ASOF join comes after another join; write it first")
         return node
     join, left = joins[0], node.args["from_"].this
-    if join.side:
-        raise CatalogError("an outer ASOF join has no counterpart yet; write asof inner join")
-    nearest = _nearest(left, join.this, list(join.args["on"].flatten()))
+    if join.side not in {"", "LEFT"}:
+        raise CatalogError("this outer ASOF join has no counterpart; write asof inner join or asof left join")
+    on = join.args["on"]
+    conditions = list(on.flatten()) if isinstance(on, exp.And) else [on]
+    nearest = _nearest(left, join.this, conditions, keeps_all=join.side == "LEFT")
     node.args["from_"].set("this", nearest.subquery("_asof"))
     node.set("joins", joins[1:])
     return node
 
 
-def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr]) -> exp.Select:
-    """Return the query that puts the nearest right row beside each left row, by an ASOF join's conditions."""
+def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr], *, keeps_all: bool) -> exp.Select:
+    """Return the query that puts the nearest right row beside each left row, by an ASOF join's conditions.
+
+    With `keeps_all` a left row stays that has none, with a null beside it.
+    """
     (comparison,) = (condition for condition in conditions if type(condition) in TURNED)
     equal = [condition for condition in conditions if condition is not comparison]
     is_turned = comparison.this.table != left.alias_or_name
@@ -50,12 +55,12 @@ def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr]) -> e
     # A right row at the same place counts for >= and <=, so it is sorted before the left row; else after it.
     counts_equal = kind in {exp.GTE, exp.LTE}
     both = exp.union(
-        _rows(left, LEFT_ROW, keys(left), is_later=counts_equal),
-        _rows(right, RIGHT_ROW, keys(right), is_later=not counts_equal),
+        _rows(left, LEFT_ROW, keys(left), is_later=counts_equal, with_nulls=keeps_all),
+        _rows(right, RIGHT_ROW, keys(right), is_later=not counts_equal, with_nulls=False),
         distinct=False,
     )
     order = [
-        exp.Ordered(this=exp.column(PLACE), desc=kind in {exp.LT, exp.LTE}),
+        exp.Ordered(this=exp.column(PLACE), desc=kind in {exp.LT, exp.LTE}, nulls_first=True),
         exp.Ordered(this=exp.column(IS_LATER)),
     ]
     newest = exp.Window(
@@ -65,13 +70,14 @@ def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr]) -> e
         spec=exp.WindowSpec(kind="ROWS", start="UNBOUNDED", start_side="PRECEDING", end="CURRENT ROW"),
     )
     placed = exp.select(LEFT_ROW, exp.alias_(newest, RIGHT_ROW)).from_(both.subquery("_both"))
+    kept = [LEFT_ROW] if keeps_all else [LEFT_ROW, RIGHT_ROW]
     return (
         exp.select(
             exp.alias_(exp.column(LEFT_ROW), left.alias_or_name),
             exp.alias_(exp.column(RIGHT_ROW), right.alias_or_name),
         )
         .from_(placed.subquery("_placed"))
-        .where(exp.column(LEFT_ROW).is_(exp.null()).not_(), exp.column(RIGHT_ROW).is_(exp.null()).not_())
+        .where(*(exp.column(row).is_(exp.null()).not_() for row in kept))
     )
 
 
@@ -81,14 +87,19 @@ def _column_of(condition: exp.Expr, side: exp.Table) -> exp.Column:
     return exp.column((condition.this if is_left else condition.expression).name)
 
 
-def _rows(side: exp.Table, field: str, keys: list[exp.Expr], *, is_later: bool) -> exp.Select:
-    """Return the query of one side's rows: each row as a struct, its order column and its equal columns."""
+def _rows(
+    side: exp.Table, field: str, keys: list[exp.Expr], *, is_later: bool, with_nulls: bool
+) -> exp.Select:
+    """Return the query of one side's rows: each row as a struct, its order column and its equal columns.
+
+    A row without a place is near no other; with `with_nulls` it is there all the same.
+    """
     structs = {LEFT_ROW: exp.null(), RIGHT_ROW: exp.null(), field: call("STRUCT", exp.Star())}
     place, *equal = keys
-    return (
+    rows = (
         exp.select(*(exp.alias_(value, name) for name, value in structs.items()))
         .select(exp.alias_(place, PLACE), exp.alias_(exp.convert(int(is_later)), IS_LATER))
         .select(*(exp.alias_(key, f"_key{number}") for number, key in enumerate(equal)))
         .from_(exp.to_table(side.name))
-        .where(place.copy().is_(exp.null()).not_())
     )
+    return rows if with_nulls else rows.where(place.copy().is_(exp.null()).not_())

@@ -63,7 +63,7 @@ def test_the_command_writes_some_marts(tmp_path: Path) -> None:
         ("select list(a order by a desc, b) from t", "sort in one direction"),
         ("select unnest([1, 2]) as a, b, unnest([3, 4]) as c from t", "write them in a row"),
         ("select * from a join b using (k) asof join c on a.k = c.k and a.t >= c.t", "write it first"),
-        ("select * from a asof left join c on a.k = c.k and a.t >= c.t", "write asof inner join"),
+        ("select * from a asof right join c on a.k = c.k and a.t >= c.t", "write asof inner join"),
         ("select seconds_between(a) from t", "has 2 parameters, not 1"),
     ],
 )
