@@ -2,8 +2,8 @@
 summary = "Pairs of a transaction and its unconfirmed parent that waited in the same mempool at some block."
 method = """
 The parents are those that mempool_txs lists at the child's entry, by txid. A pair counts where the stays of both
-overlap at one cut or more, and the parent's did not begin on a later day. Stays without fee or size are left out, since neither package nor cluster could be rated
-with them.
+overlap at one cut or more, and the parent's did not begin on a later day. Stays without fee or size are left out, since
+neither package nor cluster could be rated with them.
 """
 grain = ["child_no", "parent_no"]
 [ranges]
@@ -31,24 +31,28 @@ waiting as not materialized (
     where first_cut_no <= last_cut_no and fee_sat is not null and vsize_vb > 0
 ),
 
-children as not materialized (
-    select
-        stay_no,
-        unnest(parents) as parent_txid
-    from mempool_entries
-    where parents is not null
-),
-
-parent_links as (
+-- The join comes before unnest: behind it DuckDB would join all stays of a node with each other.
+children as (
     select
         waiting.node,
         waiting.stay_no,
         waiting.first_cut_no,
         waiting.last_cut_no,
-        children.parent_txid
-    from children
+        mempool_entries.parents
+    from mempool_entries
     inner join waiting
-        on children.stay_no = waiting.stay_no
+        on mempool_entries.stay_no = waiting.stay_no
+    where mempool_entries.parents is not null
+),
+
+parent_links as (
+    select
+        node,
+        stay_no,
+        first_cut_no,
+        last_cut_no,
+        unnest(parents) as parent_txid
+    from children
 )
 
 select distinct

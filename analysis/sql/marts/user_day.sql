@@ -83,22 +83,34 @@ entered as (
         and (mempool_returns.stay_no is null or mempool_returns.stay_no = mempool_returns.first_stay_no)
 ),
 
+-- The join comes before unnest: behind it DuckDB would join all stays of a node with each other.
+children as (
+    select
+        entry.stay_no,
+        entry.node,
+        entry.position,
+        entry.parents,
+        stay.fee_sat / nullif(stay.vsize_vb, 0) as feerate_sat_vb
+    from mempool_entries as entry
+    inner join mempool_residence as stay
+        on entry.stay_no = stay.stay_no
+    where entry.parents is not null and entry.first_seen_kind = 'pushed'
+),
+
 child_links as (
     select
         stay_no,
         node,
         position,
+        feerate_sat_vb,
         unnest(parents) as parent_txid
-    from mempool_entries
-    where parents is not null and first_seen_kind = 'pushed'
+    from children
 ),
 
 -- Parents that waited at no block since two days before are not looked at.
 payers as (
     select distinct child_links.stay_no
     from child_links
-    inner join mempool_residence as child
-        on child_links.stay_no = child.stay_no
     inner join mempool_residence as parent
         on
             child_links.node = parent.node
@@ -108,7 +120,7 @@ payers as (
             and child_links.stay_no // 1000000000 >= parent.stay_no // 1000000000
             and child_links.stay_no // 1000000000 - 2
             <= greatest(parent.stay_no // 1000000000, parent.last_cut_no // 1000000000)
-    where child.fee_sat / nullif(child.vsize_vb, 0) > parent.fee_sat / nullif(parent.vsize_vb, 0)
+    where child_links.feerate_sat_vb > parent.fee_sat / nullif(parent.vsize_vb, 0)
 ),
 
 middles as (
