@@ -7,7 +7,8 @@ from analysis.stats.survival import (
     EXPIRED,
     MINED,
     REPLACED,
-    batches,
+    Cells,
+    LifeTable,
     competing_risks,
     curve,
     incidence,
@@ -26,7 +27,7 @@ def test_kaplan_meier_of_a_published_example() -> None:
     causes = np.array([MINED] * 9 + [0] * 12)
     grid = np.array([5.0, 6, 7, 10, 13, 16, 22, 23, 40])
 
-    curves = competing_risks(delays, causes, np.arange(21.0), grid)
+    curves = competing_risks(delays, causes, np.arange(21), np.ones(21), grid)
 
     published = [1, 0.8571, 0.8067, 0.7529, 0.6902, 0.6275, 0.5378, 0.4482]
     assert np.round(curves["waiting"][:-1], 4).tolist() == published
@@ -34,18 +35,23 @@ def test_kaplan_meier_of_a_published_example() -> None:
     assert curves["n_at_risk"] == [21, 21, 17, 15, 12, 11, 7, 6, 0]
 
 
-def apart(delays: np.ndarray) -> np.ndarray:
-    """Give every spell a batch of its own, as if all were independent."""
-    return np.arange(len(delays))
+def apart(causes: np.ndarray) -> Cells:
+    """Give every spell a cell and a batch of its own, as if all were independent."""
+    return Cells(causes, np.arange(len(causes)), np.ones(len(causes)))
+
+
+def single_table(delays: np.ndarray, causes: np.ndarray) -> LifeTable:
+    """Return the life table of spells, each a cell of its own."""
+    return life_table(delays, causes, np.ones(len(delays)))
 
 
 def test_incidence_without_competition_is_kaplan_meier_with_greenwoods_error() -> None:
     """With one cause the incidence is 1 - S, with the textbooks' standard errors up to n / (n - 1)."""
     delays, causes = np.array(RELAPSED + CENSORED, dtype=float), np.array([MINED] * 9 + [0] * 12)
-    table = life_table(delays, causes)
+    table = single_table(delays, causes)
     at_events = np.array([6.0, 7, 10, 13, 16, 22, 23])
 
-    error = standard_error(table, causes, MINED, apart(delays), at_events)
+    error = standard_error(table, apart(causes), MINED, at_events)
 
     greenwood = [0.0764, 0.0869, 0.0963, 0.1068, 0.1141, 0.1282, 0.1346]
     assert error * np.sqrt(20 / 21) == pytest.approx(greenwood, rel=0.03)
@@ -57,12 +63,12 @@ def test_incidence_without_censoring_is_a_count() -> None:
     delays = np.array([1.0, 2, 2, 3, 4, 5, 6, 7, 8, 9])
     causes = np.array([1, 1, 2, 2, 1, 3, 1, 1, 2, 4])
 
-    table = life_table(delays, causes)
+    table = single_table(delays, causes)
 
     for cause in (MINED, REPLACED):
         expected = np.array([np.mean((delays <= time) & (causes == cause)) for time in table.times])
         assert incidence(table, cause) == pytest.approx(expected)
-        error = standard_error(table, causes, cause, apart(delays), table.times)
+        error = standard_error(table, apart(causes), cause, table.times)
         assert error**2 == pytest.approx(expected * (1 - expected) / 9)
 
 
@@ -71,7 +77,7 @@ def test_all_that_can_happen_adds_up() -> None:
     rng = np.random.default_rng(5)
     delays, causes = rng.exponential(10, 300).round(1), rng.integers(0, 5, 300)
 
-    table = life_table(delays, causes)
+    table = single_table(delays, causes)
 
     total = sum(incidence(table, cause) for cause in range(1, 5))
     after = table.survival_before * (1 - table.events.sum(axis=0) / table.n_at_risk)
@@ -87,27 +93,38 @@ def test_error_is_that_of_leaving_out_one_batch_after_the_other(cause: int) -> N
     grid = np.array([0.0, 2, 5, 10, 20, 40])
     without: list[np.ndarray] = []
     for left_out in range(20):
-        table = life_table(delays[batch != left_out], causes[batch != left_out])
+        table = single_table(delays[batch != left_out], causes[batch != left_out])
         at = np.searchsorted(table.times, grid, side="right") - 1
         without.append(incidence(table, cause)[at])
 
-    found = standard_error(life_table(delays, causes), causes, cause, batch, grid)
+    found = standard_error(single_table(delays, causes), Cells(causes, batch, np.ones(800)), cause, grid)
 
     by_hand = np.sqrt(19 / 20 * ((without - np.mean(without, axis=0)) ** 2).sum(axis=0))
     assert found == pytest.approx(by_hand, rel=0.03)
 
 
-def test_batches_are_consecutive_and_alike() -> None:
-    """Block intervals are assigned in order to at most 30 batches; a few intervals are a batch each."""
-    assert batches(np.array([7.0, 3, 3, 9])).tolist() == [1, 0, 0, 2]
-    assert np.bincount(batches(np.arange(120.0))).tolist() == [4] * 30
+def test_equal_spells_may_be_counted_in_one_cell() -> None:
+    """Cells with counts give the curves and intervals of the single spells."""
+    rng = np.random.default_rng(7)
+    delays, causes, batch = rng.integers(1, 9, 2000) * 1.0, rng.integers(0, 5, 2000), rng.integers(0, 9, 2000)
+    grid = np.arange(9.0)
+    cells, counts = np.unique(np.stack([delays, causes, batch]), axis=1, return_counts=True)
+
+    single = competing_risks(delays, causes, batch, np.ones(2000), grid)
+    counted = competing_risks(*cells, counts, grid)
+
+    assert len(counts) < 500
+    for name in single:
+        expected, found = (np.array(each[name], dtype=float) for each in (single, counted))
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True), name
 
 
 def test_few_batches_give_no_interval() -> None:
     """Spells of only four block intervals give no confidence interval, however many there are."""
     delays, causes = np.arange(1.0, 401), np.ones(400)
 
-    found = curve(life_table(delays, causes), causes, MINED, np.arange(400) % 4, np.array([100.0]))
+    cells = Cells(causes, np.arange(400) % 4, np.ones(400))
+    found = curve(single_table(delays, causes), cells, MINED, np.array([100.0]))
 
     assert found.ratio == pytest.approx([0.25])
     assert np.isnan([found.low, found.high]).all()
@@ -129,7 +146,8 @@ def test_intervals_hold_the_truth_where_a_block_takes_all_at_once(n_ahead: int, 
         taken_by = wait + n_ahead - 1
         delays = arrivals[np.minimum(taken_by, 99)] - entered
         causes = np.where(taken_by < 100, MINED, 0)
-        curves = competing_risks(delays, causes, wait.astype(float), np.array([600.0]))
+        batch = np.unique(wait, return_inverse=True)[1] * 30 // len(np.unique(wait))
+        curves = competing_risks(delays, causes, batch, np.ones(1500), np.array([600.0]))
         hits["mined"] += curves["mined_low"][0] <= truth <= curves["mined_high"][0]
         hits["waiting"] += curves["waiting_low"][0] <= 1 - truth <= curves["waiting_high"][0]
     assert all(88 <= n <= 99 for n in hits.values()), hits
