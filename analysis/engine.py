@@ -172,8 +172,11 @@ class _Build:
         earlier = EarlierChecks(fingerprints, self._parts.state.checks, self.marts.stored)
         checks = run_checks(connection, self._catalog, earlier)
         self._facts["checks"] = [asdict(check) for check in checks]
+        known = self.marts.rows_of_stored
         self._facts["n_rows"] = {
-            model.name: connection.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]  # noqa: S608 - a file name of ours
+            model.name: known[model.name]
+            if model.name in known
+            else connection.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]  # noqa: S608 - a file name of ours
             for model in self._catalog.layer("marts")
         }
         connection.execute("CHECKPOINT")

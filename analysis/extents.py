@@ -7,9 +7,14 @@ A file whose values lie outside has no such row, so it is not read, and its cont
 range. A term of a condition that has another form bounds nothing.
 """
 
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 VARIABLE: Final = re.compile(
     r"(\w+) (>=|<=|<|>) getvariable\('(\w+)'\)(?: ([+-]) (?:interval (\d+) (hour|day)s?|(\d+)))?"
@@ -18,7 +23,9 @@ UNITS_US: Final = {"hour": 3_600_000_000, "day": 86_400_000_000}
 LEAST: Final = re.compile(r"(\w+) (>=|<=|<|>) \(select (min|max)\((\w+)\) from (\w+)\)(?: ([+-]) (\d+))?")
 MEMBER: Final = re.compile(r"(\w+) in \(select (\w+) from (\w+)\)")
 CONJUNCTION, DISJUNCTION = "and", "or"
+SIGNS: Final = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
+Flags = npt.NDArray[np.bool_]
 # The least and the greatest value of columns; None where a column has only nulls.
 Extent = Mapping[str, list[int] | None]
 # What is known of a range, by the name of a variable, or by `min` or `max`, a relation and its column.
@@ -50,10 +57,7 @@ class Comparison(NamedTuple):
         return all(self._holds(number, value) for number in least_greatest)
 
     def _holds(self, number: int, value: int) -> bool:
-        limit = value + self.plus
-        return {">=": number >= limit, ">": number > limit, "<=": number <= limit, "<": number < limit}[
-            self.sign
-        ]
+        return bool(SIGNS[self.sign](number, value + self.plus))
 
 
 # One of several lists of comparisons, of which all in the list hold.
@@ -66,6 +70,51 @@ def admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool:
         any(all(each.admits(extent, known) for each in comparisons) for comparisons in bound)
         for bound in bounds
     )
+
+
+class Extents:
+    """Holds the extents of many files, and tells for all of them at once what `admits` tells for one."""
+
+    def __init__(self, extents: Sequence[Extent]) -> None:
+        self._extents = extents
+        self._columns: dict[str, tuple[Flags, Flags, npt.NDArray[Any], npt.NDArray[Any]]] = {}
+
+    def admitted(self, bounds: Iterable[Bound], known: Known) -> Flags:
+        """Return for each file whether it can have a row that keeps all bounds."""
+        every = np.ones(len(self._extents), bool)
+        for bound in bounds:
+            any_of = np.zeros(len(self._extents), bool)
+            for comparisons in bound:
+                all_of = np.ones(len(self._extents), bool)
+                for each in comparisons:
+                    all_of &= self._meeting(each, known)
+                any_of |= all_of
+            every &= any_of
+        return every
+
+    def _meeting(self, comparison: Comparison, known: Known) -> Flags:
+        """Return for each file whether it can have a row for which a comparison is true."""
+        if comparison.name not in known:
+            return np.ones(len(self._extents), bool)
+        is_told, has_values, least, greatest = self._column(comparison.column)
+        value = known[comparison.name]
+        if value is None:
+            return ~is_told
+        numbers = greatest if comparison.sign.startswith(">") else least
+        meets: Flags = SIGNS[comparison.sign](numbers, value + comparison.plus).astype(bool)
+        return ~is_told | (has_values & meets)
+
+    def _column(self, name: str) -> tuple[Flags, Flags, npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return which files tell of a column, which have values there, and the least and the greatest."""
+        if name not in self._columns:
+            told = [extent.get(name) or (0, 0) for extent in self._extents]
+            self._columns[name] = (
+                np.array([name in extent for extent in self._extents], bool),
+                np.array([extent.get(name) is not None for extent in self._extents], bool),
+                np.array([least for least, _ in told]),
+                np.array([greatest for _, greatest in told]),
+            )
+        return self._columns[name]
 
 
 def surely_admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool:
@@ -88,6 +137,7 @@ def joined(extents: Iterable[Extent], columns: Iterable[str]) -> dict[str, list[
     return found
 
 
+@cache
 def bounds_of(condition: str) -> list[Bound]:
     """Return the bounds that every row which meets a condition keeps."""
     found = []

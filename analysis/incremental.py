@@ -144,6 +144,11 @@ class IncrementalMarts:
         self._walker = Ranges(self.catalog, self.stored, self._n_rows)
         self._crew: Crew | None = None
 
+    @property
+    def rows_of_stored(self) -> Mapping[str, int]:
+        """Map each raw table, and each stored mart that is done, to the number of its rows."""
+        return self._n_rows
+
     def fingerprints(self) -> Fingerprints:
         """Return the fingerprints of what is known before any mart: raw tables, staging, rules, facts."""
         found = Fingerprints(self.catalog)

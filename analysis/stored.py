@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
+import numpy as np
+
 from analysis.catalog import Catalog, Model
-from analysis.extents import Bound, Known, admits
+from analysis.extents import Bound, Extents, Known
 from analysis.parts import Part, PartsFolder, Types
 from analysis.raw_contents import Content, File
 from collector.dataset.open import Dataset
@@ -35,7 +37,11 @@ class Stored:
 
     def admitting(self, bounds: Sequence[Bound], known: Known) -> list[File]:
         """Return the files that can hold rows for which all bounds are kept."""
-        return [file for file in self.files if admits(bounds, file.extent, known)]
+        return [self.files[number] for number in np.flatnonzero(self._extents.admitted(bounds, known))]
+
+    @cached_property
+    def _extents(self) -> Extents:
+        return Extents([file.extent for file in self.files])
 
     def apart(self, columns: Iterable[str]) -> list[list[File]]:
         """Return the files in as many groups as a column allows, so that no value of it is in two groups."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from analysis.catalog import Model, load_catalog
-from analysis.extents import admits, asked_columns, bounded_columns, bounds_of, known_of
+from analysis.extents import Extents, admits, asked_columns, bounded_columns, bounds_of, known_of
 from analysis.query_facts import DIALECT
 
 DAY = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
@@ -68,6 +68,26 @@ def test_members_lie_between_the_least_and_the_greatest() -> None:
     assert admits(bounds, extent, {})
     assert asked_columns("stays", [MEMBERS]) == ["stay_no"]
     assert bounded_columns([MEMBERS, DAY]) == ["child_no", "cut_no", "parent_no"]
+
+
+VALUE = st.integers(-(1 << 80), 1 << 80) | st.integers(0, 40)
+EXTENT = st.dictionaries(
+    st.sampled_from(["first_no", "last_no", "left_no"]),
+    st.none() | st.lists(VALUE, min_size=1).map(lambda values: [min(values), max(values)]),
+)
+KNOWN = st.dictionaries(st.sampled_from(["range_from", "range_to", "min moments place"]), st.none() | VALUE)
+
+
+@given(st.lists(EXTENT), KNOWN)
+def test_many_files_are_judged_as_each_of_them(
+    extents: list[dict[str, list[int] | None]], known: dict[str, int | None]
+) -> None:
+    """Whatever is missing, null or too large for 64 bits, Extents and admits agree on every file."""
+    bounds = bounds_of(LATER)
+
+    assert Extents(extents).admitted(bounds, known).tolist() == [
+        admits(bounds, extent, known) for extent in extents
+    ]
 
 
 @pytest.mark.parametrize(
