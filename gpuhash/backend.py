@@ -24,6 +24,9 @@ LEAST_CUDA_BYTES = 1 << 20
 
 # Lengths around the ends of one and two blocks of SHA-256 (64 bytes) and Keccak (136 bytes).
 EDGE_LENGTHS = (0, 1, 3, 31, 32, 55, 56, 63, 64, 65, 80, 119, 120, 127, 128, 135, 136, 137, 271, 272, 300)
+EASY_TARGET = (1 << 254) - 1  # all below its top 32 bits are ones: a candidate is a nonce that meets it
+SEARCH_HEADER_BYTES = 80
+SEARCH_WINDOW = (5, 203)  # start and count: full groups of lanes, and a rest
 EDGE_ROWS = 19  # a full group of lanes of the widest registers, which has a loop of its own, and a rest
 
 
@@ -52,6 +55,7 @@ class ProvenBackend:
         self.name = backend.name
         self._backend = backend
         self._proven: set[Algorithm] = set()
+        self._search_is_proven = False
 
     def hash_batch(self, which: Algorithm, batch: Batch) -> Bytes:
         """Return the digests of a batch, uint8[n, 32]; raise WrongHashError if the backend is wrong."""
@@ -61,7 +65,13 @@ class ProvenBackend:
         return self._backend.hash_batch(which, batch)
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
-        """Return candidate nonces unchecked: `search_header` hashes each one again with the reference."""
+        """Return candidate nonces; raise WrongHashError if the backend does not find those of a known search.
+
+        The candidates are not checked here: `search_header` hashes each one again with the reference.
+        """
+        if not self._search_is_proven:
+            prove_search(self._backend)
+            self._search_is_proven = True
         return self._backend.search(header, target, start, count)
 
 
@@ -81,6 +91,19 @@ def prove(backend: Backend, which: Algorithm) -> None:
                 f"backend {backend.name} gives wrong {which} digests here; use backend='reference' "
                 "and report this machine"
             )
+
+
+def prove_search(backend: Backend) -> None:
+    """Search the nonces of a header with an easy target; raise WrongHashError if one is lost or invented.
+
+    A nonce that is lost would never be noticed otherwise, because only those found are hashed again.
+    """
+    header = bytes(range(SEARCH_HEADER_BYTES))
+    expected = ReferenceBackend().search(header, EASY_TARGET, *SEARCH_WINDOW)
+    if backend.search(header, EASY_TARGET, *SEARCH_WINDOW) != expected:
+        raise WrongHashError(
+            f"backend {backend.name} finds wrong nonces here; use backend='reference' and report this machine"
+        )
 
 
 def choose(name: str, batch: Batch | None = None) -> Backend:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuhash import cpu_keccak, cpu_sha256, reference, sha256
+from gpuhash import cpu_keccak, cpu_sha256, cpu_sha_extensions, reference, sha256
 from gpuhash.groups import sort_into_groups
 from gpuhash.keccak import KECCAK_DOMAIN, RATE_BYTES, SHA3_DOMAIN
 from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
@@ -36,6 +36,8 @@ MESSAGE_COST_BYTES = 64  # what a message costs in addition to its bytes: paddin
 # A group is hashed on the lanes if they are busy for at least this part of the time; below, hashlib is
 # faster. hashlib's Keccak is not much faster than ours, so its groups always stay on the lanes.
 BUSY_RATIO = {cpu_sha256.BLOCK_BYTES: 0.4, RATE_BYTES: 0.0}
+# The loops for SHA-256: either of SHA instructions or of vector lanes, whichever is faster on this CPU.
+sha256_loops: Any = cpu_sha_extensions if cpu_sha_extensions.FASTER else cpu_sha256
 NOTHING: Messages = np.empty(0, np.int64)
 NO_ORDER: Messages = np.empty(
     (0, 0), np.int64
@@ -78,7 +80,7 @@ class CpuBackend:
         Threads may run the functions in any order, and more than once.
         """
         if which in (Algorithm.SHA256, Algorithm.SHA256D):
-            plan = self._plan(batch, cpu_sha256.LANES, cpu_sha256.BLOCK_BYTES, cpu_sha256.LENGTH_BYTES)
+            plan = self._plan(batch, sha256_loops.LANES, cpu_sha256.BLOCK_BYTES, cpu_sha256.LENGTH_BYTES)
             calls = _sha256_calls(which, batch, plan, digests)
         else:
             plan = self._plan(batch, cpu_keccak.LANES, RATE_BYTES, 1)
@@ -173,16 +175,16 @@ def _sha256_calls(which: Algorithm, batch: Batch, plan: Plan, digests: Bytes) ->
     calls: list[Call] = []
     full = 0
     if length >= 0 and length % cpu_sha256.BLOCK_BYTES == 0:
-        full = batch.count // cpu_sha256.LANES
-        sums = cpu_sha256.padding_sums(length)
+        full = batch.count // sha256_loops.LANES
+        sums = sha256_loops.padding_sums(length)
         calls = [
-            (cpu_sha256.hash_whole_blocks, (flat, length, sums, first, min(last, full), twice, target))
+            (sha256_loops.hash_whole_blocks, (flat, length, sums, first, min(last, full), twice, target))
             for first, last in plan.ranges
         ]
     # Either all groups, or only the last one, some of whose lanes have no message.
     return calls + [
         (
-            cpu_sha256.hash_groups,
+            sha256_loops.hash_groups,
             (flat, limits, length, plan.order, max(first, full), last, twice, target, batch.count),
         )
         for first, last in plan.ranges
@@ -234,5 +236,5 @@ def _search(job: sha256.HeaderJob, first: int, last: int, found: list[int]) -> N
         tuple(np.uint32(word) for word in words) for words in (job.midstate, job.early, job.tail)
     )
     top = np.uint32(job.target_top)
-    hits = cpu_sha256.search_nonces(midstate, early, tail, top, first, last, nonces)
+    hits = sha256_loops.search_nonces(midstate, early, tail, top, first, last, nonces)
     found.extend(nonces[:hits].tolist())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from collector.codec.feerates import rate_blocks
 from collector.codec.rows import warm_up
 from collector.codec.transaction import copy_outpoints
-from gpuhash.cpu_sha256 import hash_groups, hash_whole_blocks
+from gpuhash.cpu import sha256_loops
 
 # Options of glibc's mallopt (malloc.h), and the values that we give them.
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
@@ -41,7 +41,8 @@ def load_compiled_loops() -> None:
     If it is not on disk, a child process compiles the loops first. A compiler that has run in this process
     would keep 50 MB until the end.
     """
-    if not all(map(is_compiled, (hash_groups, hash_whole_blocks, copy_outpoints, rate_blocks))):
+    loops = (sha256_loops.hash_groups, sha256_loops.hash_whole_blocks, copy_outpoints, rate_blocks)
+    if not all(map(is_compiled, loops)):
         code = "from collector.codec.rows import warm_up; warm_up()"
         subprocess.run([sys.executable, "-P", "-c", code], check=False)  # noqa: S603 - our own words, no shell
     warm_up()

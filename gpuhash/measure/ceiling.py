@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 from functools import cache
 
+from gpuhash import cpu, cpu_sha_extensions
 from gpuhash.cpu import CpuBackend
 from gpuhash.cuda_device import CudaDevice, devices
 from gpuhash.kernel_calls import FAST_LENGTH
-from gpuhash.measure import cpu_operations, limits, vector_units
+from gpuhash.measure import cpu_operations, limits, sha_units, vector_units
 from gpuhash.reference import Algorithm
 
 BY_UNITS = "measured vector operations/s * lanes / operations per hash (all vector units)"
 BY_SHIFTS = "measured shifts/s * lanes / shifts per hash (the vector units that shift)"
+BY_SHA = "measured: the SHA instructions, additions and shuffles of a hash, none waiting for another"
+BY_SHA_256 = (None, Algorithm.SHA256, Algorithm.SHA256D)  # what SHA instructions compute; None: a search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +28,13 @@ def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | N
     """Return the most hashes per second that a backend can do on this machine, and the formula.
 
     `which` is the algorithm, or None for a header search. On a CPU the lower of two bounds counts: what all
-    vector units allow, and what those that shift allow. Waiting for results is no such bound, because a CPU
+    vector units allow, and what those that shift allow. Where SHA-256 is computed by SHA instructions, it is
+    what the units allow for the instructions of a hash. Waiting for results is no such bound, because a CPU
     works on several steps at once; `of_cpu` tells it beside these. The result is None where there is no
     model: for the reference backend, and for some GPUs and message lengths.
     """
+    if backend == "cpu" and uses_sha_instructions(which):
+        return Ceiling(hashes_per_s=_by_sha(which, message_bytes), formula=BY_SHA)
     if backend == "cpu":
         bounds = (
             Ceiling(hashes_per_s=_by_units(which, message_bytes), formula=BY_UNITS),
@@ -38,6 +44,11 @@ def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | N
     if backend == "cuda":
         return _of_device(devices()[0], which, message_bytes)
     return None
+
+
+def uses_sha_instructions(which: Algorithm | None) -> bool:
+    """Return whether the cpu backend computes an algorithm (None: a header search) with SHA instructions."""
+    return which in BY_SHA_256 and cpu.sha256_loops is cpu_sha_extensions
 
 
 def _of_device(device: CudaDevice, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
@@ -65,7 +76,11 @@ def _kernel(which: Algorithm | None, message_bytes: int) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuBounds:
-    """Holds three bounds of this CPU for one algorithm, in hashes per second: units, shifts, waiting."""
+    """Holds three bounds of this CPU for one algorithm on vector lanes, in hashes per second.
+
+    They are those of all units, of shifts, and of waiting. `by_sha` is the bound of SHA instructions, if the
+    CPU has them.
+    """
 
     name: str
     operations: int  # per message in every lane
@@ -74,6 +89,7 @@ class CpuBounds:
     by_units: float
     by_shifts: float
     by_chain: float  # if a step began only when the one before has ended
+    by_sha: float | None
 
 
 def of_cpu() -> list[CpuBounds]:
@@ -92,6 +108,7 @@ def of_cpu() -> list[CpuBounds]:
             by_units=_by_units(which, length),
             by_shifts=_by_shifts(which, length),
             by_chain=chained * cpu_operations.lanes_of(which) / chain,
+            by_sha=_by_sha(which, length) if which is None and cpu_sha_extensions.HAS_SHA else None,
         )
         for name, which, length, chain in cases
     ]
@@ -107,6 +124,12 @@ def _by_shifts(which: Algorithm | None, message_bytes: int) -> float:
     """Return the hashes per second that those vector units of this CPU allow that shift."""
     shifts = cpu_operations.shifts_per_hash(which, message_bytes)
     return _shifts_per_s() * cpu_operations.lanes_of(which) / shifts
+
+
+@cache
+def _by_sha(which: Algorithm | None, message_bytes: int) -> float:
+    """Return the hashes per second that the units of this CPU allow for the SHA instructions of a hash."""
+    return sha_units.hashes_per_s(which, message_bytes, CpuBackend().thread_count)
 
 
 @cache

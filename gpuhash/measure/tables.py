@@ -173,9 +173,10 @@ def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table
 
 
 def of_cpu_bounds(bounds: Iterable[CpuBounds]) -> Table:
-    """Return a table of three bounds of the CPU in hashes per second, each a model.
+    """Return a table of bounds of the CPU in hashes per second, each a model.
 
-    They are what all vector units allow, what those that shift allow, and what waiting for results allows.
+    On vector lanes they are what all units allow, what those that shift allow, and what waiting for results
+    allows. The last one is what the units allow for SHA instructions, which use no lanes.
     """
     rows = [
         (
@@ -184,11 +185,12 @@ def of_cpu_bounds(bounds: Iterable[CpuBounds]) -> Table:
             str(line.shifts),
             str(line.chain),
             *(_rate(bound) for bound in (line.by_units, line.by_shifts, line.by_chain)),
+            "" if line.by_sha is None else _rate(line.by_sha),
         )
         for line in bounds
     ]
     names = ("kernel", "operations", "shifts", "longest chain")
-    rates = ("units: hashes/s", "shifts: hashes/s", "chain: hashes/s")
+    rates = ("units: hashes/s", "shifts: hashes/s", "chain: hashes/s", "SHA instructions: hashes/s")
     return _table((*names, *rates), rows, left=("kernel",))
 
 

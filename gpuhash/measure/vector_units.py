@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 
@@ -25,18 +26,19 @@ STEPS = 8
 ROUNDS = 40_000
 REPEATS = 7
 # Emit two operations on a vector; the last operand is a vector that the compiler does not know.
-Step = Callable[[Lanes, Any, int, Any], Any]
+Step = Callable[[Lanes, Any, Any], Any]
 
 
-def _add_and_xor(lanes: Lanes, vector: Any, step: int, _unknown: Any) -> Any:
+def _add_and_xor(lanes: Lanes, vector: Any, unknown: Any) -> Any:
     """Emit an addition and an XOR, which every vector unit can do; return the vector.
 
-    The compiler cannot merge operations that alternate so.
+    The compiler cannot merge operations that alternate so. Both take the same operand, so that with the
+    chains all fits 16 registers and no operation waits for memory.
     """
-    return lanes.xor(lanes.add(vector, lanes.constant(0x9E3779B9 + step)), lanes.constant(0x55555555))
+    return lanes.xor(lanes.add(vector, unknown), unknown)
 
 
-def _rotate_twice(lanes: Lanes, vector: Any, _step: int, unknown: Any) -> Any:
+def _rotate_twice(lanes: Lanes, vector: Any, unknown: Any) -> Any:
     """Emit two rotations by a distance that the compiler does not know, so that it cannot merge them.
 
     Returns the vector.
@@ -59,8 +61,8 @@ def _generate_spin(context: Any, builder: ir.IRBuilder, operands: Any, n_chains:
     builder.position_at_end(loop)
     carried = [builder.phi(value.type) for value in before]
     chains = carried[1:]
-    for step in range(STEPS):
-        chains = [emit(lanes, chain, step, unknown) for chain in chains]
+    for _ in range(STEPS):
+        chains = [emit(lanes, chain, unknown) for chain in chains]
     after = [builder.add(carried[0], INT64(1)), *chains]
     for phi, first, next_value in zip(carried, before, after, strict=True):
         phi.add_incoming(first, start)
@@ -143,17 +145,31 @@ def shifts_per_s(thread_count: int) -> float:
 
 
 def _sum_of_threads(thread_count: int, spin: Callable[..., None], n_chains: int) -> float:
+    state = np.zeros((n_chains, cpu_sha256.LANES), np.uint32)
+    return rounds_per_s(thread_count, spin, ROUNDS, state) * n_chains * STEPS * 2
+
+
+def rounds_per_s(
+    thread_count: int, spin: Callable[[int, Any], None], rounds: int, state: npt.NDArray[np.uint32]
+) -> float:
+    """Return how many rounds per second of CPU time a loop does on all threads together.
+
+    `spin(n, state)` does n rounds and begins and ends with `state`, of which each thread gets a copy.
+    """
     rates: list[float] = []
-    share([partial(_measure_thread, rates, spin, n_chains)] * thread_count, thread_count)
+    task = partial(_measure_thread, rates, spin, rounds, state)
+    share([task] * thread_count, thread_count)
     return sum(rates)
 
 
-def _measure_thread(rates: list[float], spin: Callable[..., None], n_chains: int) -> None:
-    state = np.zeros((n_chains, cpu_sha256.LANES), np.uint32)
-    spin(1, state)
+def _measure_thread(
+    rates: list[float], spin: Callable[[int, Any], None], rounds: int, state: npt.NDArray[np.uint32]
+) -> None:
+    own = state.copy()
+    spin(1, own)
     best = float("inf")
     for _ in range(REPEATS):
         begin = time.thread_time()
-        spin(ROUNDS, state)
+        spin(rounds, own)
         best = min(best, time.thread_time() - begin)
-    rates.append(ROUNDS * n_chains * STEPS * 2 / best)
+    rates.append(rounds / best)

@@ -13,11 +13,11 @@ LOAD = """
 import sys
 from collector.service.memory import load_compiled_loops
 from collector.unneeded import hide_unneeded
-from gpuhash import cpu_sha256
+from gpuhash.cpu import sha256_loops
 
 hide_unneeded()
 load_compiled_loops()
-loops = (cpu_sha256.hash_groups, cpu_sha256.hash_whole_blocks)
+loops = (sha256_loops.hash_groups, sha256_loops.hash_whole_blocks)
 print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 print([name for name in ("pandas", "scipy.linalg") if name in sys.modules])
 """
