@@ -5,6 +5,7 @@ fit one block are the usual case and have a loop of their own: it reads only the
 is computed once.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from gpuhash.compiled import compiled
 from gpuhash.groups import LENGTHS, TARGETS, assign_lanes, retire_lanes, shortest_length, some_end_before
 from gpuhash.keccak import RATE_BYTES, ROTATIONS, ROUND_CONSTANTS
 from gpuhash.lanes import (
+    AVX512,
     INT64,
     ROW_BYTES,
     VECTOR_BITS,
     Lanes,
+    cgutils,
     clamp,
     intrinsic,
     load_int64,
@@ -34,6 +37,7 @@ BLOCK_ROWS = 3  # rows of 64 bytes that hold a block of 136
 RATE_WORDS = RATE_BYTES // 8
 STATE_WORDS = 25
 DIGEST_WORDS = 4
+ROUNDS_PER_PASS = 2  # of a loop
 
 
 @intrinsic
@@ -63,7 +67,7 @@ def _absorb(_typing: Any, state: Any, words: Any) -> Any:
         a = [lanes.load(state, i) for i in range(STATE_WORDS)]
         for i in range(RATE_WORDS):
             a[i] = lanes.xor(a[i], lanes.load(words, i))
-        for i, word in enumerate(permute(lanes, a, STATE_WORDS)):
+        for i, word in enumerate(_permute_fast(lanes, a, STATE_WORDS)):
             lanes.store(word, state, i)
         return context.get_dummy_value()
 
@@ -97,7 +101,7 @@ def _hash_equal(_typing: Any, start: Any, length: Any, padding: Any, digests: An
         pads = [lanes.splat(load_int64(builder, padding, i)) for i in range(RATE_WORDS)]
         a = [lanes.xor(word, pad) for word, pad in zip(words, pads, strict=False)]
         a += [lanes.constant(0)] * (STATE_WORDS - RATE_WORDS)
-        for i, vector in enumerate(lanes.transpose(permute(lanes, a, DIGEST_WORDS), 2)):
+        for i, vector in enumerate(lanes.transpose(_permute_fast(lanes, a, DIGEST_WORDS), 2)):
             lanes.store(vector, digests, i)
         return context.get_dummy_value()
 
@@ -186,24 +190,125 @@ def _pad(words: Any, lane_table: Any, offset: Any, domain: Any) -> Any:
 def permute(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
     """Emit code for the permutation Keccak-f[1600] of the words `a`; return the first `wanted` words.
 
-    Word x + 5y is lane (x, y) of FIPS 202.
+    Word x + 5y is lane (x, y) of FIPS 202. The rounds follow each other without a loop.
     """
     for constant in ROUND_CONSTANTS[:-1]:
         a = _round(lanes, a, constant, STATE_WORDS)
     return _round(lanes, a, ROUND_CONSTANTS[-1], wanted)
 
 
+def permute_in_loop(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
+    """Emit code for the permutation as a loop of two rounds; return the first `wanted` words.
+
+    The state goes from one place in memory to another and back. Without rotations and logic of three operands
+    all 24 rounds are so much code that reading it took more time than the operations.
+    """
+    builder = lanes.builder
+    here = _hidden(builder, cgutils.alloca_once(builder, ir.ArrayType(lanes.vector, 2 * STATE_WORDS)))
+    there = builder.add(here, INT64(STATE_WORDS * VECTOR_BITS // 8))
+    for i, word in enumerate(a):
+        lanes.store(word, here, i)
+    constants, parities = _constants(builder), _parity(lanes, a)
+    last = len(ROUND_CONSTANTS) - (0 if wanted == STATE_WORDS else ROUNDS_PER_PASS)
+    before, loop = builder.block, builder.append_basic_block("rounds")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    number, parity = builder.phi(INT64), [builder.phi(lanes.vector) for _ in range(5)]
+    first = builder.add(constants, builder.mul(number, INT64(8)))
+    column = _round_in_memory(lanes, here, there, parity, lanes.load_splat(first, 0))
+    column = _round_in_memory(lanes, there, here, column, lanes.load_splat(first, 1))
+    following = builder.add(number, INT64(ROUNDS_PER_PASS))
+    for phi, start, next_value in zip(
+        (number, *parity), (INT64(0), *parities), (following, *column), strict=True
+    ):
+        phi.add_incoming(start, before)
+        phi.add_incoming(next_value, loop)
+    end = builder.append_basic_block("permuted")
+    builder.cbranch(builder.icmp_signed("<", following, INT64(last)), loop, end)
+    builder.position_at_end(end)
+    if wanted == STATE_WORDS:
+        return [lanes.load(here, i) for i in range(wanted)]
+    column = _round_in_memory(lanes, here, there, column, lanes.constant(ROUND_CONSTANTS[-2]))
+    return _row(lanes, there, _mixer(lanes, column), 0, lanes.constant(ROUND_CONSTANTS[-1]))[:wanted]
+
+
+_permute_fast = permute if AVX512 else permute_in_loop
+
+
+def _round_in_memory(lanes: Lanes, source: Any, target: Any, parity: list[Any], constant: Any) -> list[Any]:
+    """Emit a round from the 25 words at one address to those at another; return the new parities of columns.
+
+    `parity` holds those of the words at `source`.
+    """
+    mix = _mixer(lanes, parity)
+    column: list[Any] = []
+    for y in range(5):
+        row = _row(lanes, source, mix, y, constant)
+        for x, word in enumerate(row):
+            lanes.store(word, target, x + 5 * y)
+        column = [lanes.xor(before, word) for before, word in zip(column, row, strict=True)] if y else row
+    # Without this the compiler would keep what it has stored in registers, which it then has to spill.
+    nothing = ir.FunctionType(ir.VoidType(), [])
+    lanes.builder.call(ir.InlineAsm(nothing, "", "~{memory}", side_effect=True), [])
+    return column
+
+
+def _row(lanes: Lanes, source: Any, mix: Callable[[Any, int], Any], y: int, constant: Any) -> list[Any]:
+    """Emit row y of the state after a round whose words are at the address `source`; return its five words.
+
+    `mix` is that of `_mixer`. The round constant goes into the first word of row 0.
+    """
+    b = []
+    for column in range(5):  # which word comes here is the step pi
+        x = (y - 3 * column) * 3 % 5
+        place = x + 5 * column
+        b.append(lanes.rotate_left(mix(lanes.load(source, place), x), ROTATIONS[place]))
+    words = [lanes.and_not_xor(b[x], b[(x + 1) % 5], b[(x + 2) % 5]) for x in range(5)]
+    return words if y else [lanes.xor(words[0], constant), *words[1:]]
+
+
+def _hidden(builder: ir.IRBuilder, pointer: Any) -> Any:
+    """Emit the address of memory, in a way that keeps the compiler from moving it to registers."""
+    address = builder.ptrtoint(pointer, INT64)
+    return builder.call(ir.InlineAsm(ir.FunctionType(INT64, [INT64]), "", "=r,0"), [address])
+
+
+def _constants(builder: ir.IRBuilder) -> Any:
+    """Return the address of the round constants, i64[24], which the module holds once."""
+    name = "keccak_round_constants"
+    kind = ir.ArrayType(INT64, len(ROUND_CONSTANTS))
+    table = builder.module.globals.get(name)
+    if table is None:
+        table = ir.GlobalVariable(builder.module, kind, name=name)
+        table.initializer = ir.Constant(kind, list(ROUND_CONSTANTS))
+        table.global_constant = True
+        table.linkage = "internal"
+    return builder.ptrtoint(table, INT64)
+
+
+def _parity(lanes: Lanes, a: list[Any]) -> list[Any]:
+    """Emit the parities of the five columns of the state `a`; return them."""
+    return [lanes.xor3(lanes.xor3(a[x], a[x + 5], a[x + 10]), a[x + 15], a[x + 20]) for x in range(5)]
+
+
+def _mixer(lanes: Lanes, parity: list[Any]) -> Callable[[Any, int], Any]:
+    """Emit what the step theta needs of the parities; return what emits it for a word of column x."""
+    turned = [lanes.rotate_left(parity[x], 1) for x in range(5)]
+    if AVX512:
+        return lambda word, x: lanes.xor3(word, parity[(x + 4) % 5], turned[(x + 1) % 5])
+    sums = [lanes.xor(parity[(x + 4) % 5], turned[(x + 1) % 5]) for x in range(5)]
+    return lambda word, x: lanes.xor(word, sums[x])
+
+
 def _round(lanes: Lanes, a: list[Any], constant: int, wanted: int) -> list[Any]:
     """Emit code for one round of Keccak-f[1600]; return the first `wanted` words (all 25, or at most 4)."""
-    parity = [lanes.xor3(lanes.xor3(a[x], a[x + 5], a[x + 10]), a[x + 15], a[x + 20]) for x in range(5)]
-    turned = [lanes.rotate_left(parity[x], 1) for x in range(5)]
+    mix = _mixer(lanes, _parity(lanes, a))
     b: list[Any] = [None] * STATE_WORDS
     for x in range(5):
         for y in range(5):
             target = y + 5 * ((2 * x + 3 * y) % 5)
             if target < wanted + 2:
-                mixed = lanes.xor3(a[x + 5 * y], parity[(x + 4) % 5], turned[(x + 1) % 5])
-                b[target] = lanes.rotate_left(mixed, ROTATIONS[x + 5 * y])
+                b[target] = lanes.rotate_left(mix(a[x + 5 * y], x), ROTATIONS[x + 5 * y])
     after = [
         lanes.and_not_xor(b[i], b[i // 5 * 5 + (i + 1) % 5], b[i // 5 * 5 + (i + 2) % 5])
         for i in range(wanted)
