@@ -2,12 +2,14 @@
 
 A page of another site can make a browser send requests to loopback. Three rules keep it out: the Host header
 must name this machine (against DNS rebinding), the request must not come from another origin, and where a
-token is set it must be given. Only GET and HEAD exist.
+token is set it must be given. An IP address is no name, so it is served where a token is set. Only GET and
+HEAD exist.
 """
 
 import base64
 import binascii
 import hmac
+import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -83,7 +85,7 @@ class Guard:
                 "Nothing can be changed here; only GET and HEAD are answered.",
             )
         hosts = headers.get("host", [])
-        if len(hosts) != 1 or _host_name(hosts[0]) not in self._hosts:
+        if len(hosts) != 1 or not self._is_ours(_host_name(hosts[0])):
             return (
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "The page is not served under this host name; add it with --host if it is yours.",
@@ -96,6 +98,21 @@ class Guard:
                 "A token is needed: as bearer token, or as password with any name.",
             )
         return None
+
+    def _is_ours(self, name: str) -> bool:
+        """Tell whether the page may be asked for under a host name.
+
+        Rebinding needs a name that leads elsewhere later, so with a token any IP address will do.
+        """
+        return name in self._hosts or (bool(self._token) and _is_ip_address(name))
+
+
+def _is_ip_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_name(host: str) -> str:

@@ -29,7 +29,8 @@ def closed_site(served_database: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example:9744", "", "[::1", "localhost@evil"]
+    "host",
+    ["evil.example", "127.0.0.1.evil.example:9744", "192.168.1.20:9744", "", "[::1", "localhost@evil"],
 )
 def test_another_host_name_is_refused(site: Site, host: str) -> None:
     """A name that a stranger points at loopback (DNS rebinding) gets no answer."""
@@ -97,6 +98,18 @@ def test_a_named_host_is_served(closed_site: Site) -> None:
     authorised = {"Host": "pools.example", "Authorization": f"Bearer {TOKEN}"}
 
     assert closed_site.get("/api/v1/pools", **authorised).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("192.168.1.20:9744", 200), ("[fd00::20]", 200), ("192.168.1.20.evil.example", 421), ("1.2.3", 421)],
+)
+def test_an_address_is_served_where_a_token_is_set(closed_site: Site, host: str, status: int) -> None:
+    """A browser in the same house asks for an address, which no stranger can point elsewhere."""
+    authorised = {"Host": host, "Authorization": f"Bearer {TOKEN}"}
+
+    assert closed_site.get("/api/v1/pools", **authorised).status_code == status
+    assert closed_site.get("/api/v1/pools", Host=host).status_code != 200
 
 
 @pytest.mark.parametrize(
