@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -22,15 +23,15 @@ import yaml
 
 from analysis.cli import app as analysis_app
 from collector.cli import app as collector_app
-from collector.config import NodeSettings
+from collector.config import NodeSettings, Settings
 
 DEPLOY = Path("collector/deploy")
 START9 = DEPLOY / "start9"
 APPS = {"pool-collector": collector_app, "pool-analysis": analysis_app}
 PACKAGES = ("collector", "analysis", "gpuhash")
 UNITS = ("pool-analysis-build.service", "pool-analysis-page.service", "pool-analysis-build.timer")
-# What loopback means here: the containers share the network of the node's.
-SHARED_NETWORK = "service:node"
+# What loopback means here: the containers share the network of this one.
+SHARED_NETWORK = "service:network"
 
 
 def assert_parses(program: str, verb: str, *flags: str) -> None:
@@ -48,6 +49,8 @@ def our_commands(services: dict[str, Any], default: str) -> Iterator[list[str]]:
         if not service.get("image", "").startswith("pool-measurement"):
             continue
         words = [*service.get("entrypoint", [default]), *service.get("command", ["run"])]
+        if words[0] == "sleep":  # it only holds the network of the others
+            continue
         if words[0] == "sh":
             words = shlex.split(re.findall(r"pool-[^;]+", words[-1])[0])
         yield [re.sub(r"\$\{\w+(:[^}]*)?\}", "value", word) for word in words]
@@ -73,15 +76,51 @@ def test_containers_run_commands_of_ours(repo_root: Path, file: str) -> None:
 def test_only_the_page_grafana_and_the_peers_of_the_node_are_reached(compose: dict[str, Any]) -> None:
     """RPC, ZMQ, metrics and Prometheus stay inside; the page and Grafana listen to this machine alone."""
     services = compose["services"]
-    assert services["node"]["ports"] == ["127.0.0.1:9744:9744", "127.0.0.1:3000:3000", "8333:8333"]
+    assert services["network"]["ports"] == ["127.0.0.1:9744:9744", "127.0.0.1:3000:3000", "8333:8333"]
     for name, service in services.items():
-        assert name == "node" or (service["network_mode"], "ports" in service) == (SHARED_NETWORK, False)
+        assert name == "network" or (service["network_mode"], "ports" in service) == (SHARED_NETWORK, False)
+
+
+def test_a_node_that_restarts_takes_nobodys_network_away(compose: dict[str, Any]) -> None:
+    """The container that holds the network runs nothing that could end, and depends on nothing."""
+    holder = compose["services"][SHARED_NETWORK.removeprefix("service:")]
+
+    assert holder["entrypoint"] == ["sleep", "infinity"]
+    assert holder["init"] is True  # SIGTERM ends it
+    assert not {"command", "depends_on", "network_mode"} & set(holder)
+
+
+def options_of_the_page(services: dict[str, Any]) -> dict[str, str]:
+    """Return the options of the page in a compose file, by name."""
+    return dict(word.removeprefix("--").split("=", 1) for word in services["page"]["command"] if "=" in word)
+
+
+def test_every_page_follows_the_collector_beside_it(repo_root: Path, compose: dict[str, Any]) -> None:
+    """The page of each installation shows new blocks as they come, from where its collector tells them."""
+    image = (repo_root / DEPLOY / "Dockerfile").read_text()
+    (address,) = re.findall(r"POOL_COLLECTOR_METRICS=(\S+)", image)
+    umbrel = yaml.safe_load((repo_root / DEPLOY / "umbrel/docker-compose.yml").read_text())["services"]
+    told = Settings(**{
+        name.removeprefix("POOL_COLLECTOR_").lower(): value
+        for name, value in umbrel["collector"]["environment"].items()
+        if "METRICS" in name
+    })  # fmt: skip
+    assert told.metrics is not None
+    example = tomllib.loads((repo_root / "collector/config.example.toml").read_text())
+    unit = (repo_root / DEPLOY / "pool-analysis-page.service").read_text()
+    script = (repo_root / START9 / "docker_entrypoint.sh").read_text()
+
+    assert options_of_the_page(compose["services"])["collector"] == f"http://{address}"
+    port = told.metrics.rpartition(":")[2]
+    assert options_of_the_page(umbrel)["collector"] == f"http://pool-measurement_collector_1:{port}"
+    assert f"--collector http://{example['metrics']}" in unit
+    assert f"--collector=http://{address}" in script
 
 
 def test_our_containers_may_do_little(compose: dict[str, Any]) -> None:
     """Each has a read-only root, no capability and no way to new privileges."""
     ours = [service for service in compose["services"].values() if service["image"] == "pool-measurement"]
-    assert len(ours) == 3
+    assert len(ours) == 4
     for service in ours:
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
@@ -103,8 +142,14 @@ def test_mounted_files_exist_and_provision_the_dashboard(repo_root: Path, compos
         if name.endswith("yaml")
     }
     assert read["./prometheus.yaml"]["rule_files"] == [mounts["./alerts.yaml"]]
-    (job,) = read["./prometheus.yaml"]["scrape_configs"]
-    assert job["job_name"] == "pool-collector"
+    jobs = {each["job_name"]: each for each in read["./prometheus.yaml"]["scrape_configs"]}
+    assert set(jobs) == {"pool-collector", "pool-analysis"}
+    page = compose["services"]["page"]["command"]
+    token = jobs["pool-analysis"]["authorization"]["credentials_file"]
+    assert f"--token-file={token}" in page
+    assert [Path(token).name] == compose["services"]["prometheus"]["secrets"]
+    (target,) = jobs["pool-analysis"]["static_configs"][0]["targets"]
+    assert f"--address=0.0.0.0:{target.rpartition(':')[2]}" in page
     (provider,) = read["./grafana-dashboards.yaml"]["providers"]
     assert Path(mounts["./grafana-dashboard.json"]).parent == Path(provider["options"]["path"])
     listening = "--web.listen-address=127.0.0.1:9090"
