@@ -21,6 +21,7 @@ from analysis.serve.transactions import transaction
 MAX_ROWS: Final = 1000
 MAX_CSV_ROWS: Final = 10_000
 LONGEST_NAME: Final = 80
+PLACES: Final = frozenset({"dataset", "parts"})  # facts of a build that name folders of the server
 
 WindowQuery = Annotated[
     str,
@@ -197,7 +198,10 @@ def _add_rest(router: APIRouter, results: Results) -> None:
 
     @router.get("/build", response_model=Answer, summary="What the results rest on: versions, rules, dataset")
     def show_build() -> Response:
-        return _answered(results, lambda reader: dict(reader.facts))
+        return _answered(
+            results,
+            lambda reader: {name: value for name, value in reader.facts.items() if name not in PLACES},
+        )
 
 
 def _add_marts(router: APIRouter, results: Results) -> None:

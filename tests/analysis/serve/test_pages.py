@@ -214,7 +214,10 @@ def test_static_files_are_ours_alone(site: Site) -> None:
         assert site.get(f"/static/{name}").status_code == 404
 
 
-def test_the_demo_folder_is_no_part_of_a_page(site: Site, served_database: Path) -> None:
-    """No page tells where the database lies."""
-    for page in PAGES:
-        assert str(served_database.parent) not in site.get(page).text
+def test_no_answer_tells_where_the_database_lies(site: Site, served_database: Path) -> None:
+    """No page, answer, mart or feed names a folder of the server."""
+    answers = [path.split("{")[0] for path in site.get("/api/v1/openapi.json").json()["paths"]]
+    marts = [f"/api/v1/marts/{mart['name']}" for mart in site.data("/api/v1/marts")]
+    for path in [*PAGES, *answers, *marts, "/findings.atom", "/api/v1/openapi.json"]:
+        assert str(served_database.parent) not in site.get(path).text, path
+    assert "dataset_hash" in site.data("/api/v1/build")
