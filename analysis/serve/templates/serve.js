@@ -40,7 +40,7 @@
     const pool = [...tiles.children].find(each => each.querySelector(".tile-pool")?.textContent === block.pool_name);
     tile.style.setProperty("--pool", pool ? pool.style.getPropertyValue("--pool") : "var(--pool-other)");
     tile.style.setProperty("--fill", `${(block.weight_wu ?? 0) / 40000}%`);
-    const fees = block.fees_sat === null ? "" : `, ${(block.fees_sat / 1e8).toFixed(5)}\u00a0BTC`;
+    const fees = block.fees_sat === null || block.is_empty ? "" : `${(block.fees_sat / 1e8).toFixed(5)}\u00a0BTC`;
     const evidence = block.method ? `by ${block.method}${block.n_conflicts ? ", disputed" : ""}` : "no rule matches";
     const inside = made("div", "tile-inside", "");
     inside.append(
@@ -48,7 +48,8 @@
       made("bdi", "tile-pool", block.pool_name),
       made("span", "tile-facts", evidence),
       made("span", "tile-fill", ""),
-      made("span", "tile-facts", block.is_empty ? "empty" : `${number.format(block.n_tx)} tx${fees}`),
+      made("span", "tile-facts", block.is_empty ? "empty" : `${number.format(block.n_tx)} tx`),
+      made("span", "tile-facts tile-fees", fees),
       made("span", "tile-facts", block.verdict === "valid" ? "not built yet" : block.verdict),
     );
     tile.append(inside);
@@ -68,7 +69,7 @@
     const facts = made("span", "tile-facts", `${Math.floor(100 * match.n_matched / match.n_promised)}\u00a0% of template`);
     tile.title = `${match.node} promised ${number.format(match.n_promised)} transactions: `
       + `${number.format(match.n_matched)} taken, ${number.format(passed)} passed over; ${number.format(match.n_extra)} others`;
-    tile.querySelector(".tile-fill + .tile-facts").after(facts, made("span", "tile-facts", `${number.format(passed)} passed over`));
+    tile.querySelector(".tile-fees").after(facts, made("span", "tile-facts", `${number.format(passed)} passed over`));
   };
   const losses = [];
   const lost = made("p", "watch off", "");
