@@ -92,7 +92,7 @@ def render(content: Page) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"csv_download": csv_download, "svg_download": svg_download, "prose": prose}
-    environment.globals["has_plots"] = False  # the report is one file; only a server offers the library
+    environment.globals |= {"has_plots": False, "json_of": ""}  # only a server offers the library and answers
     script = (resources.files("analysis.report") / "templates" / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("report.html.j2").render(

@@ -353,6 +353,7 @@ def _environment() -> Environment:
         "course": drawing.course,
         "course_plot": drawing.course_plot,
         "has_plots": True,
+        "json_of": "/api/v1/marts/",
         "cover_bar": drawing.cover_bar,
         "WINDOWS": tuple(WINDOWS),
         "NOTHING": text.NOTHING,

@@ -22,6 +22,7 @@ BLOCKS: Final = """
             min_by(score_ratio, (from_age_s, node)) AS template_score_ratio,
             min_by(n_matched, (from_age_s, node)) AS n_template_matched,
             min_by(n_missing, (from_age_s, node)) AS n_missing,
+            min_by(n_missing_unexplained, (from_age_s, node)) AS n_missing_unexplained,
             min_by(n_extra, (from_age_s, node)) AS n_extra
         FROM template_audit_block
         WHERE block_hash IN (SELECT block_hash FROM chosen)
@@ -40,7 +41,7 @@ BLOCKS: Final = """
         chosen.is_empty, chosen.n_tx, chosen.size_bytes, chosen.weight_wu, chosen.fees_sat,
         chosen.subsidy_sat,
         block_intervals.interval_s, block_intervals.clock, waiting.n_mempool, audit.template_score_ratio,
-        audit.n_template_matched, audit.n_missing, audit.n_extra, chosen.told_by
+        audit.n_template_matched, audit.n_missing, audit.n_missing_unexplained, audit.n_extra, chosen.told_by
     FROM chosen
     LEFT JOIN block_pool USING (block_hash)
     LEFT JOIN block_intervals USING (block_hash)

@@ -118,8 +118,16 @@ def test_a_page_is_light_and_asks_nobody_else(site: Site, page: str) -> None:
 
 @pytest.mark.parametrize("topic", [topic.section_id for topic in TOPICS])
 def test_every_question_has_its_page(site: Site, topic: str) -> None:
-    """Also in a world that lacks much, as prices and the difficulty of blocks."""
-    assert site.get(f"/questions/{topic}").status_code == 200
+    """Also in a world that lacks much, as prices and difficulties. Its tables are there as JSON, too."""
+    answer = site.get(f"/questions/{topic}")
+    links = set(re.findall(r'href="(/api/v1/marts/[^"]+)">JSON', answer.text))
+
+    assert answer.status_code == 200
+    assert len(links) == len(
+        set(re.findall(r'href="/methods#method-[^"]+">\w+</a>(?= <a class="download")', answer.text))
+    )
+    for link in links:
+        assert site.get(link).status_code == 200
 
 
 def test_a_block_is_explained(site: Site) -> None:
@@ -128,6 +136,9 @@ def test_a_block_is_explained(site: Site) -> None:
 
     for said in ("&lt;script&gt;", r"\x1B[31m", "1b5b33316d", "No rule matches", "unseen", "tail"):
         assert said in page
+    (counts,) = site.data("/api/v1/blocks/2")["templates"]
+    promised = f"{counts['n_missing']} missing, {counts['n_missing_unexplained']} without excuse"
+    assert promised in page
 
 
 def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
