@@ -322,6 +322,14 @@ def report(
     typer.echo(f"report: {path}")
 
 
+TokenOption = Annotated[
+    Path | None, typer.Option(help="File with the token. Default: POOL_ANALYSIS_TOKEN, else none.")
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Serve also before there is a first build, and wait for it.")
+]
+
+
 @app.command()
 def serve(  # noqa: PLR0917 - typer passes every option by name
     database: DatabaseArgument = None,
@@ -343,9 +351,8 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     webhooks: Annotated[
         Path | None, typer.Option(help="TOML file that names who is told about new events.")
     ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token. Default: POOL_ANALYSIS_TOKEN, else none.")
-    ] = None,
+    token_file: TokenOption = None,
+    wait: WaitOption = False,
 ) -> None:
     """Serve the results as web pages and as an HTTP API until Ctrl-C. Nothing can be changed."""
     from analysis.attribution.rules import default_rules_dir, load_rules
@@ -362,7 +369,7 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     listening = bound(address, allow_remote=allow_remote, token=token)
     with ExitStack() as until_the_end:
         opened = until_the_end.enter_context
-        results = opened(closing(Results(chosen_database(database, database_option))))
+        results = opened(closing(Results(chosen_database(database, database_option), waits=wait)))
         live = None
         if collector:
             live = opened(closing(LiveFeed(collector, load_rules(pools or default_rules_dir()))))

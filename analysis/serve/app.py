@@ -22,7 +22,7 @@ from analysis.serve.live import LiveFeed
 from analysis.serve.metrics import metrics
 from analysis.serve.pages import page_router, refusal_page
 from analysis.serve.questions import NotFoundError
-from analysis.serve.results import BusyError, Results
+from analysis.serve.results import BusyError, NotBuiltError, Results
 from analysis.serve.webhooks import Webhook
 
 MIN_GZIP_BYTES: Final = 1000
@@ -146,7 +146,7 @@ def _add_errors(app: FastAPI) -> None:
     def failed(request: Request, error: AnalysisError) -> Response:
         if isinstance(error, NotFoundError | MomentError):
             return refused(request, HTTPStatus.NOT_FOUND, _sentence(str(error)))
-        if isinstance(error, BusyError):
+        if isinstance(error, BusyError | NotBuiltError):
             return refused(request, HTTPStatus.SERVICE_UNAVAILABLE, _sentence(str(error)))
         sys.stderr.write(f"{request.url.path!r}: {error}\n")
         sentence = "The server cannot read its database; its output says why."

@@ -36,6 +36,7 @@ from analysis.serve.transactions import transaction
 from collector.dataset.schema import hash_hex
 
 N_NEWEST: Final = 24
+ASK_AGAIN_S: Final = 30  # until the first build is there
 N_LISTED: Final = 50
 N_COLOURS: Final = 8
 MAX_ID_DIGITS: Final = 20
@@ -94,6 +95,14 @@ def refusal_page(status: int, sentence: str) -> Response:
     return HTMLResponse(written, status_code=status)
 
 
+def _waiting_page(*, is_live: bool) -> Response:
+    """Return the page of now before the first build; the browser asks again until there is one."""
+    page = _environment().get_template("serve/waiting.html.j2")
+    written = page.render(_frame("/", "Now"), is_live=is_live)
+    headers = {"refresh": str(ASK_AGAIN_S), "retry-after": str(ASK_AGAIN_S), "cache-control": "no-store"}
+    return HTMLResponse(written, status_code=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
+
+
 def _add_static(router: APIRouter) -> None:
     @router.get("/static/{name}")
     def static(name: str) -> Response:
@@ -121,6 +130,8 @@ def _add_now(router: APIRouter, results: Results, live: LiveFeed | None) -> None
             fresh = {"at": dt.datetime.now(dt.UTC), "is_live": live is not None}
             return reader.cached("now", built) | fresh
 
+        if results.lacks_build:
+            return _waiting_page(is_live=live is not None)
         answer = _shown(results, "now.html.j2", "/", "Now", facts)
         answer.headers["cache-control"] = MOMENTARY  # it says how old the newest observation is
         return answer

@@ -21,7 +21,7 @@ from analysis.report.topic import Topic
 from analysis.row_output import inert
 from analysis.serve.events import events
 from analysis.serve.findings import found_answers, report_marts
-from analysis.serve.results import BusyError, Reader, Results
+from analysis.serve.results import BusyError, NotBuiltError, Reader, Results
 
 LOOK_S: Final = 1.0
 
@@ -84,6 +84,8 @@ class Preparation:
                 self._results.read(step)
             except BusyError:
                 continue  # it is made when a client asks for it
+            except NotBuiltError:
+                return
             except AnalysisError as error:
                 typer.echo(f"pool-analysis: pages are not prepared: {inert(str(error))}", err=True)
                 return

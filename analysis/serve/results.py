@@ -33,6 +33,13 @@ class BusyError(DatabaseError):
     """Means that other questions kept the database busy, or that this one needed too much time or memory."""
 
 
+class NotBuiltError(DatabaseError):
+    """Means that there is no build yet; the first one is shown when it comes."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing is built yet; the pages come with the first build")
+
+
 class _Stamp(NamedTuple):
     """Identifies one file: a file that replaces it has another inode or time."""
 
@@ -116,15 +123,19 @@ class _Build:
 class Results:
     """Answers questions from the newest build of a database; several threads may ask at once.
 
-    Raises DatabaseError if the file does not exist or `pool-analysis build` did not make it.
+    Raises DatabaseError if the file does not exist or `pool-analysis build` did not make it. With `waits` it
+    may come later; until then each question raises NotBuiltError.
     """
 
-    def __init__(self, database: Path, *, question_s: float = QUESTION_S) -> None:
+    def __init__(self, database: Path, *, question_s: float = QUESTION_S, waits: bool = False) -> None:
         self.database = database
+        self._waits = waits
         self._question_s = question_s
         self._turns = threading.BoundedSemaphore(MAX_QUESTIONS)
         self._idle = threading.Condition()
-        self._build: _Build | None = _opened(database)
+        self._build: _Build | None = None
+        if not self.lacks_build:
+            self._build = _opened(database)
 
     def read(self, question: Callable[[Reader], T]) -> T:
         """Ask a question and return its answer.
@@ -149,6 +160,11 @@ class Results:
             ) from None
         finally:
             self._turns.release()
+
+    @property
+    def lacks_build(self) -> bool:
+        """Tell whether the first build is waited for."""
+        return self._waits and self._build is None and _stamp(self.database) is None
 
     @property
     def version(self) -> str:
@@ -210,6 +226,8 @@ class Results:
         if self._build is not None:
             self._build.close()
             self._build = None  # stays so if the new file cannot be read, until it can
+        if self.lacks_build:
+            raise NotBuiltError
         self._build = _opened(self.database)
         return self._build
 

@@ -26,7 +26,7 @@ import typer
 from analysis.errors import AnalysisError, ServeError
 from analysis.row_output import inert, plain
 from analysis.serve.events import TITLES, Event, events
-from analysis.serve.results import Results
+from analysis.serve.results import NotBuiltError, Results
 
 POLL_S: Final = 5.0
 TIMEOUT_S: Final = 10.0
@@ -211,7 +211,7 @@ class Alerts:
         self._results = results
         self._looking = threading.Lock()
         self._version = results.version
-        self._known = {event.event_id for event in results.read(events)}
+        self._known = self._events()
         self._stopping = threading.Event()
         threading.Thread(target=self._run, name="alerts", daemon=True).start()
 
@@ -221,6 +221,9 @@ class Alerts:
             version = self._results.version
             if version == self._version:
                 return
+            if self._known is None:  # the first build: what it has is known at the start
+                self._version, self._known = version, self._events()
+                return
             found = self._results.read(events)
             for event in reversed(found):
                 if event.event_id not in self._known:
@@ -228,6 +231,13 @@ class Alerts:
                         webhook.tell(event)
             self._known |= {event.event_id for event in found}
             self._version = version
+
+    def _events(self) -> set[str] | None:
+        """Return the ids of the events of the newest build; None while there is none."""
+        try:
+            return {event.event_id for event in self._results.read(events)}
+        except NotBuiltError:
+            return None
 
     def close(self) -> None:
         """Stop looking and telling."""

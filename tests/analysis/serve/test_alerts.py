@@ -227,17 +227,26 @@ def eventful(folder: Path, n_blocks: int) -> Path:
     return build(write_world(folder / "dataset", {"blocks": blocks}), RULES, folder / "a.duckdb").database
 
 
+@pytest.mark.parametrize("is_there", [True, False])
 def test_new_events_of_a_new_build_are_told_once(
-    tmp_path: Path, server: PlantedServer, webhooks: list[Webhook]
+    tmp_path: Path, server: PlantedServer, webhooks: list[Webhook], *, is_there: bool
 ) -> None:
-    """What was there at the start is not told; four empty blocks in a row that come later are, once."""
+    """What the first build has is not told, whether or not it was there at the start.
+
+    Four empty blocks in a row that come later are told once.
+    """
     (tmp_path / "early").mkdir()
     (tmp_path / "late").mkdir()
     early, late = eventful(tmp_path / "early", 4), eventful(tmp_path / "late", 12)
-    served = Path(shutil.copy(early, tmp_path / "served.duckdb"))
-    results = Results(served)
-    before = {each.event_id for each in results.read(events)}
+    served = tmp_path / "served.duckdb"
+    if is_there:
+        shutil.copy(early, served)
+    results = Results(served, waits=True)
     alerts = Alerts(results, [made(webhooks, f"{server.url}/take")])
+    alerts.look()
+    if not is_there:
+        shutil.copy(early, tmp_path / "new").rename(served)
+    before = {each.event_id for each in results.read(events)}
     alerts.look()
     late.replace(served)
     alerts.look()
