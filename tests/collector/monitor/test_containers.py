@@ -113,7 +113,9 @@ def test_every_page_follows_the_collector_beside_it(repo_root: Path, compose: di
     assert options_of_the_page(compose["services"])["collector"] == f"http://{address}"
     port = told.metrics.rpartition(":")[2]
     assert options_of_the_page(umbrel)["collector"] == f"http://pool-measurement_collector_1:{port}"
-    assert f"--collector http://{example['metrics']}" in unit
+    assert f"--collector http://{example['metrics']} --wait" in unit
+    for services in (compose["services"], umbrel):
+        assert "--wait" in services["page"]["command"]  # a page before there is a first build
     assert f"--collector=http://{address}" in script
 
 
