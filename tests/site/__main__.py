@@ -3,19 +3,25 @@
     python -m tests.site [--out FOLDER] [--demo FOLDER]
 
 The pages are the Markdown files of the repository at their own places, beside those of `pages/`. A file that
-they link to is copied; a link to a folder becomes plain text. Pictures are taken of the demo's report by
-headless Chromium; without the demo or the browser they are left out, and a line says so. mkdocs runs with
---strict, so a link that leads nowhere is an error. Search needs a server of files:
+they link to is copied; a link to a folder becomes plain text. Pictures are taken of the demo's report and of
+its pages by headless Chromium; without the demo or the browser they are left out, and a line says so. mkdocs
+runs with --strict, so a link that leads nowhere is an error. Search needs a server of files:
 `python3 -m http.server --directory build/site`.
 """
 
 import argparse
+import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -26,6 +32,15 @@ LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>(?!https?:|mailto:|#)[^)#\s]+
 PICTURE = re.compile(r"<!-- picture (?P<file>\S+): (?P<words>.*?) -->")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WINDOW = "1280,900"
+REPORT_PICTURE = "report.png"
+# The pages in pictures; {height} is a block with transactions, {pool} the largest pool.
+PAGE_PICTURES = {
+    "now.png": "/",
+    "pool.png": "/pools/{pool}",
+    "block.png": "/blocks/{height}",
+    "mempool.png": "/mempool",
+}
+PROGRAM = ROOT / ".venv" / "bin" / "pool-analysis"  # this environment has mkdocs alone
 
 
 def pages() -> dict[str, Path]:
@@ -73,16 +88,48 @@ def _picture(match: re.Match[str], docs: Path, pictures: Path | None) -> str:
 
 
 def take_pictures(demo: Path, folder: Path) -> Path | None:
-    """Take a picture of the demo's report; None where there is no demo or no browser."""
+    """Take pictures of the demo's report and pages; None where there is no demo or no browser."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    report = demo / "report.html"
-    if browser is None or not report.is_file():
+    report, database = demo / "report.html", demo / "demo.duckdb"
+    if browser is None or not PROGRAM.is_file() or not (report.is_file() and database.is_file()):
         print("no pictures: they need chromium and the report of `make demo`")
         return None
     command = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WINDOW}"]
-    picture = f"--screenshot={folder / 'report.png'}"
-    subprocess.run([*command, picture, report.resolve().as_uri()], check=True, capture_output=True)
+
+    def take(name: str, address: str) -> None:
+        picture = f"--screenshot={folder / name}"
+        subprocess.run([*command, picture, address], check=True, capture_output=True)
+
+    take(REPORT_PICTURE, report.resolve().as_uri())
+    with served(database) as site:
+        pools, blocks = _data(f"{site}/api/v1/pools?window=all"), _data(f"{site}/api/v1/blocks?limit=100")
+        (pool, *_) = [each["pool"] for each in pools if not each["is_unknown"]]
+        (height, *_) = [each["height"] for each in blocks if each["pool"] == pool and not each["is_empty"]]
+        for name, path in PAGE_PICTURES.items():
+            take(name, site + path.format(pool=pool, height=height))
     return folder
+
+
+@contextmanager
+def served(database: Path) -> Iterator[str]:
+    """Serve a database, and give the address of its pages."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [PROGRAM, "serve", "--database", database, "--address", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            server.stdout.readline()  # said when connections wait to be accepted
+            yield f"http://{address}"
+        finally:
+            server.terminate()
+
+
+def _data(address: str) -> list[dict[str, Any]]:
+    """Return the rows of an answer of the API."""
+    with urllib.request.urlopen(address, timeout=120) as answer:  # noqa: S310 - our own server
+        found: list[dict[str, Any]] = json.load(answer)["data"]
+    return found
 
 
 def build(out: Path, demo: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tests.site.__main__ import CONFIG, LINK, ROOT, gather, pages
+from tests.site.__main__ import CONFIG, LINK, PAGE_PICTURES, PICTURE, REPORT_PICTURE, ROOT, gather, pages
 
 
 def entries(menu: Any) -> list[str]:
@@ -44,6 +44,21 @@ def test_every_link_leads_to_something(tmp_path: Path) -> None:
                 found = anchors(target.read_text())
                 broken += [] if link["anchor"][1:] in found else [(page.name, link[0])]
     assert broken == []
+
+
+def test_the_tutorial_shows_the_report_and_the_pages(tmp_path: Path) -> None:
+    """Every picture that is taken is shown once, and every one that a page asks for is taken."""
+    taken = [REPORT_PICTURE, *PAGE_PICTURES]
+    asked = [match["file"] for path in pages().values() for match in PICTURE.finditer(path.read_text())]
+    for name in taken:
+        (tmp_path / name).write_bytes(b"a picture")
+    gather(tmp_path / "docs", tmp_path)
+
+    assert sorted(asked) == sorted(taken)
+    tutorial = (tmp_path / "docs" / "tutorial.md").read_text()
+    for name in taken:
+        assert f"]({name})" in tutorial
+        assert (tmp_path / "docs" / name).is_file()
 
 
 def test_the_site_asks_nobody_else() -> None:
