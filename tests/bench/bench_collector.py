@@ -1,6 +1,6 @@
 """Measure the live collector: rates, stamps, memory, bytes per row; what is compared runs in the same run.
 
-    python tests/bench/bench_collector.py [--transactions N] [--rounds N] [--sustain-s S] [--out FILE]
+    python tests/bench/bench_collector.py [--transactions N] [--rounds N] [--only PART] [--out FILE]
 
 A process stands in for the node (`bench_traffic`): it publishes, and answers RPC. It has one core; what is
 measured has another, with all its threads and processes.
@@ -71,6 +71,7 @@ OUR_CORE, NODE_CORE = 0, 1
 OVERLOADED_S = 60.0
 MAINNET, MAINNET_S = 0.003, 60.0  # 10 transactions a second come and go: 30 rows
 SMOKE_S = 5.0
+REST = ("readers", "stamps", "memory", "sustained", "mainnet_rate", "overloaded")
 COMPARED = ("tx_per_s", "tx_per_cpu_s", "ratio_to_bare", "ratio_to_bare_by_cpu")
 FRAMES = {"entries": ("rawtx",), "blocks": ("rawblock",), "both": ("rawtx", "rawblock")}
 
@@ -82,18 +83,18 @@ def main() -> None:
         smoke(options)
         return
     root = prepare(options)
-    rounds = [throughput(root, "entries", "blocks", "both") for _ in range(options.rounds)]
-    whole = throughput(root, "whole")
     facts: dict[str, Any] = {
         "machine": asdict(machine.describe()),
         "system": platform.platform(),
         "load_before": os.getloadavg(),
         "n_tx": options.transactions,
-        **{part: middle([each[part] for each in rounds]) for part in rounds[0]},
-        **whole,
-        "rounds": rounds,
     }
-    tell(facts)
+    if not options.only:
+        rounds = [throughput(root, "entries", "blocks", "both") for _ in range(options.rounds)]
+        whole = throughput(root, "whole")
+        facts |= {part: middle([each[part] for each in rounds]) for part in rounds[0]}
+        facts |= {**whole, "rounds": rounds}
+        tell(facts)
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
     rest: dict[str, Callable[[], Any]] = {
         "readers": lambda: with_readers(partial(apart, whole_collector), root / "whole", options.rounds),
@@ -104,6 +105,8 @@ def main() -> None:
         "overloaded": lambda: apart(sustained, root, OVERLOADED_S, OVERLOAD),
     }
     for name, measure in rest.items():
+        if options.only not in (None, name):
+            continue
         facts[name] = measure()
         say(f"{name}: {json.dumps(facts[name])}")
         options.out.write_text(json.dumps(facts, indent=2) + "\n")  # what is measured outlives an end
@@ -131,6 +134,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--waiting", type=int, default=200_000, help="in the mempool, for the memory")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sustain-s", type=float, default=30.0, help="how long 10,000 rows a second come")
+    parser.add_argument("--only", choices=REST, help="measure this part alone")
     parser.add_argument("--out", type=Path, default=Path("bench-collector.json"))
     parser.add_argument("--traffic", type=Path, default=TRAFFIC, help="folder of what the node sends")
     parser.add_argument("--smoke", action="store_true", help="measure nothing worth knowing, in seconds")

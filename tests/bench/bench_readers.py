@@ -4,20 +4,23 @@ The whole collector takes the same traffic with its listener on, once without a 
 that hold `/events` open and connect again when a stream ends. The readers run on the node's core.
 """
 
+import math
 import multiprocessing
 import os
 import statistics
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import requests
+from scipy import stats
 
 N_READERS = 20
 LATE_S = 5.0
+MIN_FOR_INTERVAL = 2
 
 
 def follow(url: str) -> None:
@@ -66,12 +69,28 @@ def readers(address: str | None, n_readers: int | None, core: int) -> Iterator[N
 def with_readers(whole: Callable[..., dict[str, Any]], folder: Path, n_rounds: int) -> dict[str, Any]:
     """Compare rates with and without readers in pairs; `whole` runs the collector in a process of its own.
 
-    A ratio below 1 is what the readers cost.
+    A ratio below 1 is what the readers cost. Every other pair begins with the readers, so that a machine that
+    becomes slower or faster meanwhile favours neither. The interval is that of the mean of the logarithms.
     """
-    pairs = [[whole(folder, n_readers) for n_readers in (0, N_READERS)] for _ in range(n_rounds)]
-    ratios = {key: [read[key] / alone[key] for alone, read in pairs] for key in ("tx_per_s", "tx_per_cpu_s")}
+    ratios: dict[str, list[float]] = {"tx_per_s": [], "tx_per_cpu_s": []}
+    for number in range(n_rounds):
+        order = (0, N_READERS) if number % 2 == 0 else (N_READERS, 0)
+        found = {n_readers: whole(folder, n_readers) for n_readers in order}
+        for key, made in ratios.items():
+            made.append(found[N_READERS][key] / found[0][key])
     return {
         "n_readers": N_READERS,
-        **{f"ratio_of_{key}": statistics.median(found) for key, found in ratios.items()},
-        **{f"ratio_of_{key}_of_rounds": found for key, found in ratios.items()},
+        **{f"ratio_of_{key}": statistics.median(made) for key, made in ratios.items()},
+        **{f"interval_of_{key}": interval(made) for key, made in ratios.items()},
+        **{f"ratio_of_{key}_of_rounds": made for key, made in ratios.items()},
     }
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the geometric mean of ratios by Student's t; None for a single one."""
+    if len(ratios) < MIN_FOR_INTERVAL:
+        return None
+    logs = [math.log(ratio) for ratio in ratios]
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    low, high = stats.t.interval(0.95, len(logs) - 1, loc=statistics.fmean(logs), scale=error)
+    return math.exp(low), math.exp(high)

@@ -11,6 +11,7 @@ import pytest
 from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 from tests.analysis.report.chromium import BROWSERS
 from tests.bench.bench_bodies import measure
+from tests.bench.bench_readers import interval
 from tests.collector.codec.made_blocks import solved_block
 
 BENCHMARKS = {
@@ -68,3 +69,12 @@ def test_the_bytes_of_kept_bodies_are_those_of_the_block(tmp_path: Path) -> None
     assert facts["n_tx"] == 3
     assert facts["raw_bytes_per_tx"] == len(made[0].raw)
     assert facts["all_mb_per_day"] == pytest.approx(facts["stored_per_raw_byte"])
+
+
+def test_an_interval_of_ratios_needs_pairs_and_holds_their_mean() -> None:
+    """Worked by hand: ln(0.9) and ln(1/0.9) have mean 0 and error ln(1/0.9), and t(1; 97.5 %) is 12.706."""
+    low, high = interval([0.9, 1 / 0.9]) or (0.0, 0.0)
+
+    assert low == pytest.approx(0.9**12.7062, rel=1e-4)
+    assert high == pytest.approx(1 / low)
+    assert interval([0.9]) is None
