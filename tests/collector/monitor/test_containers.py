@@ -160,6 +160,19 @@ def test_mounted_files_exist_and_provision_the_dashboard(repo_root: Path, compos
     assert source["url"] == "http://" + listening.partition("=")[2]
 
 
+def test_the_app_for_umbrel_brings_the_folder_that_it_writes(repo_root: Path) -> None:
+    """Umbrel gives an app's own folders to user 1000; one that Docker makes for a mount belongs to root."""
+    folder = repo_root / DEPLOY / "umbrel"
+    services = yaml.safe_load((folder / "docker-compose.yml").read_text())["services"]
+    mounted = {volume.split(":")[0] for service in services.values() for volume in service.get("volumes", [])}
+    own = {path.removeprefix("${APP_DATA_DIR}/") for path in mounted if path.startswith("${APP_DATA_DIR}/")}
+    kept = subprocess.run(
+        ["git", "ls-files", "*/.gitkeep"], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    assert own == {Path(name).parent.name for name in kept}
+
+
 def test_startos_finds_every_file_and_volume_that_its_manifest_names(repo_root: Path) -> None:
     """Each program is copied into the image, each mount is a volume, and the page's port is published."""
     folder = repo_root / START9
