@@ -1,7 +1,9 @@
 """Test the pages before there is a build: they say so, show new blocks, and the first build when it comes."""
 
+import json
 import shutil
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from analysis.serve.live import LiveFeed
 from analysis.serve.prepared import Preparation
 from analysis.serve.results import Results
 from tests.analysis.report.chromium import browser
+from tests.analysis.report.test_accessibility import RUN_AXE
 from tests.analysis.serve.conftest import Site, wait_for
 from tests.analysis.serve.hostile_world import POOL_NAME
 from tests.analysis.serve.test_live import BANNER, FIRST_TILE, NEW_HASH, PlantedCollector
@@ -91,6 +94,8 @@ def test_new_blocks_are_shown_before_the_first_build(
         collector.find_block(9, NEW_HASH)
         wait_for(tab, "return document.getElementById('tiles').textContent", POOL_NAME)
         assert "by tag" in tab.run(FIRST_TILE)
+        tab.evaluate((resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
+        assert json.loads(tab.evaluate(RUN_AXE)) == []
 
 
 def test_charts_are_made_for_the_first_build(
