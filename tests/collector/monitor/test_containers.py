@@ -260,6 +260,8 @@ def test_the_image_copies_what_the_wheel_needs(repo_root: Path) -> None:
         copied
     )
     assert [path for path in copied if not (repo_root / path).exists()] == []
+    sent = (repo_root / DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {line[1:] for line in sent if line.startswith("!")} == set(copied)
     assert re.findall(r"^USER (.*)$", text, re.MULTILINE) == ["1000:1000"]
     assert 'ENTRYPOINT ["pool-collector"]' in text
     assert "HEALTHCHECK" in text
