@@ -13,6 +13,8 @@ from analysis.serve.results import Reader, Row
 
 SHARE_BOUND: Final = 1 / 3  # the whole interval of a share lies above it
 MIN_EMPTY_RUN: Final = 3
+MIN_TAG_BLOCKS: Final = 3
+TAG_LENGTH: Final = (3, 30)  # characters, least and most
 LOW_SCORE: Final = 0.5  # of one block
 USUAL_SCORE: Final = 0.9  # of its pool: the lower end of the interval
 MAX_EVENTS: Final = 500  # of each kind, the newest
@@ -24,6 +26,32 @@ QUERIES: Final[Mapping[str, str]] = {
         FROM pool_life
         INNER JOIN chain_blocks ON first_height = chain_blocks.height AND is_active
         WHERE is_birth
+    """,
+    # So many blocks that no rule names have the same text between two slashes, and no named block has it, as
+    # those do that signal something. It happens with the last of so many; bytes that are no text are no tag.
+    "new_tag": """
+        WITH texts AS (
+            SELECT
+                block_hash, height, block_pool.is_unknown,
+                coalesce(chain_blocks.arrived_at, chain_blocks.header_time) AS came_at,
+                unnest(list_distinct(string_split(coinbase_text, '/')[2:-2])) AS tag
+            FROM block_pool INNER JOIN chain_blocks USING (block_hash, height)
+            WHERE is_active
+        ),
+        tags AS (
+            SELECT *, row_number() OVER (PARTITION BY tag ORDER BY height) AS number
+            FROM texts
+            WHERE
+                length(tag) BETWEEN $least_length AND $most_length
+                AND regexp_full_match(tag, '[^\\\\]*[A-Za-z][^\\\\]*')
+        )
+        SELECT
+            lower(hex(encode(tag))) AS key, tag, hash_hex(min_by(block_hash, height)) AS first_hash,
+            min(height) AS height, count(*) AS n_blocks,
+            max(came_at) FILTER (number = $min_tag_blocks) AS happened_at
+        FROM tags
+        GROUP BY tag
+        HAVING bool_and(is_unknown) AND count(*) >= $min_tag_blocks
     """,
     # So many empty blocks of the active chain in a row, whoever mined them. The id is the first one's.
     "empty_run": """
@@ -77,6 +105,7 @@ QUERIES: Final[Mapping[str, str]] = {
 }
 TITLES: Final[Mapping[str, str]] = {
     "new_pool": "A new pool",
+    "new_tag": "A tag that no rule names",
     "empty_run": "Empty blocks in a row",
     "reorganisation": "A reorganisation",
     "large_share": "A large share",
@@ -102,6 +131,9 @@ def events(reader: Reader) -> list[Event]:
 def _events(reader: Reader) -> list[Event]:
     values = {
         "min_empty_run": MIN_EMPTY_RUN,
+        "min_tag_blocks": MIN_TAG_BLOCKS,
+        "least_length": TAG_LENGTH[0],
+        "most_length": TAG_LENGTH[1],
         "share_bound": SHARE_BOUND,
         "low_score": LOW_SCORE,
         "usual_score": USUAL_SCORE,
@@ -116,7 +148,9 @@ def _events(reader: Reader) -> list[Event]:
 
 
 def _event(kind: str, row: Row) -> Event:
-    path = f"/pools/{row['pool']}" if kind in ("new_pool", "large_share") else f"/blocks/{row['key']}"
+    path = f"/blocks/{row.get('first_hash', row['key'])}"
+    if kind in ("new_pool", "large_share"):
+        path = f"/pools/{row['pool']}"
     return Event(f"{kind}:{row['key']}", kind, row["happened_at"], _sentence(kind, row), path)
 
 
@@ -124,6 +158,11 @@ def _sentence(kind: str, row: Row) -> str:
     name = printable(row.get("pool_name", ""))
     if kind == "new_pool":
         return f"{name} mined its first block at height {row['height']}, after a silence that is no chance."
+    if kind == "new_tag":
+        return (
+            f"{row['n_blocks']} blocks that no rule names have /{printable(row['tag'])}/ in the coinbase, the"
+            f" first at height {row['height']}."
+        )
     if kind == "empty_run":
         return f"{row['n_blocks']} empty blocks in a row begin at height {row['height']}."
     if kind == "reorganisation":

@@ -1,5 +1,6 @@
 """Test events, their metrics, and webhooks against a server that fails, hangs and redirects."""
 
+import datetime as dt
 import json
 import queue
 import shutil
@@ -19,7 +20,7 @@ from analysis.serve.webhooks import MAX_QUEUED, MAX_TRIES, Alerts, Target, Webho
 from tests.analysis.serve.conftest import Site
 from tests.analysis.shared_build import RULES
 from tests.analysis.test_cli import run
-from tests.analysis.world import write_world
+from tests.analysis.world import START, label_bytes, write_world
 
 SECRET = "a secret of a test"  # noqa: S105 - of a test
 WAIT_S = 60
@@ -225,6 +226,44 @@ def eventful(folder: Path, n_blocks: int) -> Path:
     ]
     blocks[0].pop("prev_hash")
     return build(write_world(folder / "dataset", {"blocks": blocks}), RULES, folder / "a.duckdb").database
+
+
+def test_a_tag_that_no_rule_names_is_an_event(tmp_path: Path) -> None:
+    """Three unknown blocks share a text that no named block has; two, a signal and mere bytes are none."""
+    coinbases = [
+        "/Alpha/EB1/",
+        "x/Gamma <b>/EB1/",
+        "/Delta/",
+        "y/Gamma <b>/EB1/",
+        "/Delta/",
+        "/\x01\x02\x03\x04/",
+    ]
+    coinbases += ["/\x01\x02\x03\x04/", "/\x01\x02\x03\x04/", "/Gamma <b>/", "/Gamma <b>/", "Gamma <b>"]
+    blocks: list[dict[str, Any]] = [
+        {
+            "block_hash": f"b{height}",
+            "prev_hash": f"b{height - 1}",
+            "height": height,
+            "coinbase_script": coinbase,
+            "header_time": 600 * height,
+            "arrived_at": 600 * height,
+        }
+        for height, coinbase in enumerate(coinbases, start=1)
+    ]
+    blocks[0].pop("prev_hash")
+    database = build(
+        write_world(tmp_path / "dataset", {"blocks": blocks}), RULES, tmp_path / "a.duckdb"
+    ).database
+    results = Results(database)
+    (event,) = [each for each in results.read(events) if each.kind == "new_tag"]
+    results.close()
+
+    assert event.event_id == f"new_tag:{b'Gamma <b>'.hex()}"
+    assert event.sentence == (
+        "4 blocks that no rule names have /Gamma <b>/ in the coinbase, the first at height 2."
+    )
+    assert event.happened_at == START + dt.timedelta(seconds=600 * 9)
+    assert event.path == f"/blocks/{label_bytes('b2')[::-1].hex()}"
 
 
 @pytest.mark.parametrize("is_there", [True, False])
