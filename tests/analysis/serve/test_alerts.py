@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import queue
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -307,3 +308,22 @@ def test_metrics_have_events_and_shares(site: Site) -> None:
     assert 'pool_analysis_pool_share_ratio{pool="alpha",window="all"} 0.75' in answer.text
     assert 'pool_analysis_events{kind="reorganisation"} 0.0' in answer.text
     assert "pool_analysis_build_timestamp_seconds" in answer.text
+
+
+def test_the_dashboard_shows_every_metric_of_the_results(site: Site, repo_root: Path) -> None:
+    """Its panels ask for metrics that exist, and for each of them."""
+    panels = json.loads((repo_root / "collector/deploy/grafana-results.json").read_text())["panels"]
+    asked = {
+        name
+        for panel in panels
+        for target in panel["targets"]
+        for name in re.findall(r"pool_analysis_[a-z_]+", target["expr"])
+    }
+    existing = set(re.findall(r"^# TYPE (\w+)", site.get("/metrics").text, re.MULTILINE))
+
+    assert existing <= asked
+    # This world has no dated event, and nobody who is told.
+    assert asked - existing <= {
+        "pool_analysis_event_newest_timestamp_seconds",
+        "pool_analysis_webhook_events_total",
+    }

@@ -153,7 +153,9 @@ def test_mounted_files_exist_and_provision_the_dashboard(repo_root: Path, compos
     (target,) = jobs["pool-analysis"]["static_configs"][0]["targets"]
     assert f"--address=0.0.0.0:{target.rpartition(':')[2]}" in page
     (provider,) = read["./grafana-dashboards.yaml"]["providers"]
-    assert Path(mounts["./grafana-dashboard.json"]).parent == Path(provider["options"]["path"])
+    dashboards = [target for source, target in mounts.items() if source.endswith("json")]
+    assert len(dashboards) == len(set(dashboards)) == 2
+    assert {Path(target).parent for target in dashboards} == {Path(provider["options"]["path"])}
     listening = "--web.listen-address=127.0.0.1:9090"
     assert listening in compose["services"]["prometheus"]["command"]
     (source,) = read["./grafana-provisioning.yaml"]["datasources"]
