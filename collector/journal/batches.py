@@ -9,7 +9,7 @@ not committed, and no others.
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,6 +21,10 @@ from collector.receive.records import Message
 
 class CommittedRows(Protocol):
     """Receives rows once they are in the journal, so that it never gets a row that a kill could undo."""
+
+    @property
+    def tables(self) -> Collection[str]:
+        """Return the names of the tables whose rows it wants; it gets no others."""
 
     def take(self, table: str, rows: Sequence[Row] | pa.RecordBatch) -> None:
         """Receive rows of one table, which are in the journal now."""
@@ -61,12 +65,12 @@ class Batch:
 class Batches:
     """Holds the batches (messages and their rows) of one node that are not yet in its journal with all rows.
 
-    `told` receives all rows that are committed.
+    `follower` receives the committed rows of the tables that it wants.
     """
 
-    def __init__(self, journal: Journal, told: CommittedRows | None = None) -> None:
+    def __init__(self, journal: Journal, follower: CommittedRows | None = None) -> None:
         self._journal = journal
-        self._told = told
+        self._follower = follower
         self._open: deque[Batch] = deque()  # oldest first
         self._from_states: dict[str, Batch] = {}  # batches by the name of the state they are made of
         self._independent = Batch()  # rows that are made of no message and wait for no other row
@@ -155,11 +159,17 @@ class Batches:
         if not self._open:
             self._next()  # later rows must not go into a batch that is committed
         self._journal.flush()
-        if self._told is not None:
-            for batch in complete:
-                for table, rows in (*batch.rows.items(), *batch.arrow_batches):
-                    self._told.take(table, rows)
+        self._pass_on(complete)
         return counts
+
+    def _pass_on(self, committed: Iterable[Batch]) -> None:
+        """Pass the rows of committed batches to the follower, of the tables that it wants."""
+        if self._follower is None:
+            return
+        for batch in committed:
+            for table, rows in (*batch.rows.items(), *batch.arrow_batches):
+                if table in self._follower.tables:
+                    self._follower.take(table, rows)
 
     def _next(self, messages: Sequence[Message] = ()) -> Batch:
         """Begin a batch of `messages`, make it the current one and return it."""

@@ -34,6 +34,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "coverage": ("node", "topic", "from_at", "to_at", "end_reason", "detail"),
     MATCHES: ("node", "block_hash", "height", "taken_at", "n_promised", "n_matched", "n_extra"),
 }
+TABLES_TAKEN: Final = MATCHED_TABLES | (COLUMNS.keys() - {MATCHES})
 
 
 class LiveRow(NamedTuple):
@@ -55,6 +56,11 @@ class LiveRows:
         self._rows: deque[LiveRow] = deque(maxlen=MAX_ROWS)
         self._matches = TemplateMatches()
         self._last_id = time.time_ns() // 1000  # above every id of an earlier process
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Return the names of the tables whose rows a live reader sees, or that a match needs."""
+        return TABLES_TAKEN
 
     def take(self, table: str, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> None:
         """Keep rows that are in the journal now, and the matches that follow from them.

@@ -110,14 +110,14 @@ class NodeWatch:
         dataset: Dataset,
         metrics: Metrics,
         stop: threading.Event,
-        told: CommittedRows | None = None,
+        follower: CommittedRows | None = None,
     ) -> None:
         self.error: Exception | None = None  # of the last attempt
         self._node = node
         self._settings = settings
         self._dataset = dataset
         self._metrics = metrics
-        self._told = told
+        self._follower = follower
         self._stop = stop
         self._stored = StoredBlocks((), None)
         self._thread: threading.Thread | None = None
@@ -243,7 +243,7 @@ class NodeWatch:
             stored=self._stored,
             bodies=self._bodies,
             metrics=self._metrics,
-            told=self._told,
+            follower=self._follower,
         )
 
     def _await_node(self) -> PreparedNode | None:

@@ -45,7 +45,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
         node.name: journal_folder(settings.dataset, settings.chain, node.name) for node in settings.node
     }
     health = Health(metrics, journals)
-    live = LiveRows()
+    live_rows = LiveRows()
     with ExitStack() as at_end:  # runs its callbacks from the last to the first
         prepared = _prepared(settings, at_end, stop)
         collect_garbage_seldom()
@@ -53,7 +53,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
             from collector.monitor.http import MonitorServer  # noqa: PLC0415 - loads uvicorn, which is slow
 
             allow_remote = settings.allow_remote_metrics
-            monitor = MonitorServer(settings.metrics, metrics, health, live, allow_remote=allow_remote)
+            monitor = MonitorServer(settings.metrics, metrics, health, live_rows, allow_remote=allow_remote)
             at_end.callback(monitor.close)
         dataset = Dataset.open(settings.dataset, settings.chain, create=True)
         dataset.remove_unfinished_files()
@@ -67,7 +67,9 @@ def run(settings: Settings, stop: threading.Event) -> int:
         _warn_of_orphans(settings, dataset)
         watches = []
         for node in settings.node:
-            watch = NodeWatch(node, settings=settings, dataset=dataset, metrics=metrics, told=live, stop=stop)
+            watch = NodeWatch(
+                node, settings=settings, dataset=dataset, metrics=metrics, follower=live_rows, stop=stop
+            )
             at_end.callback(watch.join)
             metrics.report_storage(node.name, watch)
             watches.append(watch)

@@ -148,7 +148,7 @@ class Session:
         stored: StoredBlocks,
         bodies: WaitingBodies,
         metrics: Metrics,
-        told: CommittedRows | None = None,
+        follower: CommittedRows | None = None,
         steps: StepDetector | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -156,7 +156,7 @@ class Session:
         self._settings, self._dataset, self._journal = settings, dataset, journal
         self._metrics, self._inbox, self._limits = metrics, inbox, limits or LIMITS
         self._requests = NodeRequests(node, client, inbox)
-        self._batches = Batches(journal, told)
+        self._batches = Batches(journal, follower)
         self._bodies = KeptBodies(origin, settings.keep_bodies, bodies, self._batches)
         ledger = CoverageLedger(node, session)
         self._pipeline = Pipeline(
