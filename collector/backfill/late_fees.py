@@ -19,7 +19,7 @@ from collector.backfill.store import WorkResult
 from collector.compaction.merge import merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
 from collector.dataset.open import Dataset
-from collector.dataset.partitions import SPAN_FOLDER
+from collector.dataset.parquet_files import SPAN_FOLDER
 from collector.dataset.query import contract_rows, query_engine
 from collector.dataset.schema import BLOCKS, HEIGHT_SPAN, TRANSACTIONS, Table
 

@@ -22,8 +22,7 @@ from collector.check.dataset_view import DatasetFiles
 from collector.check.model import CheckResult
 from collector.dataset.footer import UNREADABLE, ColumnChunk, read_footer, read_through
 from collector.dataset.open import what_it_is
-from collector.dataset.parquet_files import COMPRESSION, ROW_GROUP_ROWS, check_values
-from collector.dataset.partitions import span_folders
+from collector.dataset.parquet_files import COMPRESSION, ROW_GROUP_ROWS, check_values, span_folders
 from collector.dataset.schema import TABLES, Table
 from collector.errors import DatasetError
 from collector.log import counted

@@ -20,7 +20,7 @@ from collector.compaction.replacement import Replacements, open_replacements, se
 from collector.dataset.files import is_temporary, make_folder, sync_folder
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.open import Dataset
-from collector.dataset.partitions import SPAN_FOLDER, has_old_name, new_name
+from collector.dataset.parquet_files import SPAN_FOLDER, has_old_name, new_name
 from collector.dataset.query import query_engine
 from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
 from collector.errors import DatasetError

@@ -4,8 +4,7 @@ Rows are checked against their table, split by partition and sorted before they 
 under its name only when it is complete (`collector.dataset.files`). The caller chooses the name (`stem`):
 writing the same rows under the same stem again changes nothing.
 
-Folders are those of `collector.dataset.schema`. The names of those by height are in
-`collector.dataset.partitions`.
+A table's rows lie in folders, one for each UTC day (`date=…`) or for 1,000 heights (`heights=…`).
 """
 
 import re
@@ -22,7 +21,6 @@ import pyarrow.parquet as pq
 
 from collector.dataset.files import WRITE_LOCK, lock_held_for_writing, make_folder, write_atomically
 from collector.dataset.footer import UNREADABLE
-from collector.dataset.partitions import path_of_file, span_folder
 from collector.dataset.rows import Row
 from collector.dataset.schema import HEIGHT_SPAN, Table
 from collector.dataset.schema.model import HASH, Column
@@ -36,6 +34,13 @@ COMPRESSION_LEVEL: Final = 3
 _CALENDAR_S: Final = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970 UTC
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# The folder of a table's rows by height is `heights=<first>-<last>`. The word is not `height`, because
+# readers that know Hive partitioning make a column of it, and `height` is a column of the rows. Earlier
+# versions wrote `height=<first>-<last>`; such folders are read like the others, and `pool-collector compact`
+# moves their files.
+SPAN_KEY: Final = "heights"
+OLD_SPAN_KEY: Final = "height"
+SPAN_FOLDER: Final = re.compile(rf"(?:{SPAN_KEY}|{OLD_SPAN_KEY})=(\d+)-(\d+)")
 Rows = TypeVar("Rows", Sequence[Row], pa.RecordBatch, pa.Table, Sequence[Row] | pa.RecordBatch)
 Made = TypeVar("Made")
 
@@ -238,6 +243,40 @@ def conform(table: Table, rows: pa.Table) -> pa.Table:
     conformed = pa.Table.from_arrays(columns, schema=schema)
     check_values(table, conformed)
     return conformed
+
+
+def span_folder(height: int) -> str:
+    """Return the name of the folder for the rows of a height, such as `heights=840000-840999`."""
+    first = height // HEIGHT_SPAN * HEIGHT_SPAN
+    return f"{SPAN_KEY}={first}-{first + HEIGHT_SPAN - 1}"
+
+
+def span_folders(height: int) -> tuple[str, str]:
+    """Return both names that the folder of a height may have: the present one and that of older versions."""
+    name = span_folder(height)
+    return name, f"{OLD_SPAN_KEY}{name.removeprefix(SPAN_KEY)}"
+
+
+def has_old_name(folder: Path) -> bool:
+    """Return whether a folder of a span of heights has its name of older versions, `height=…`."""
+    return SPAN_FOLDER.fullmatch(folder.name) is not None and folder.name.startswith(f"{OLD_SPAN_KEY}=")
+
+
+def new_name(folder: Path) -> Path:
+    """Return the present path for a folder of heights that has a name of older versions."""
+    return folder.with_name(f"{SPAN_KEY}={folder.name.removeprefix(f'{OLD_SPAN_KEY}=')}")
+
+
+def path_of_file(table_folder: Path, partition: str, name: str) -> Path:
+    """Return the path of the file `name` of a partition, in its folder.
+
+    If the file is in the folder that older versions named, that path is returned.
+    """
+    if partition.startswith(f"{SPAN_KEY}="):
+        old = table_folder / f"{OLD_SPAN_KEY}{partition.removeprefix(SPAN_KEY)}" / name
+        if old.exists():
+            return old
+    return table_folder / partition / name
 
 
 def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -30,8 +30,7 @@ import pyarrow.compute as pc
 from collector.compaction.merge import merge as merge_files
 from collector.dataset.files import make_folder, sync_folder, write_atomically
 from collector.dataset.open import Dataset
-from collector.dataset.parquet_files import conform, read_file, write_rows
-from collector.dataset.partitions import SPAN_FOLDER, span_folder
+from collector.dataset.parquet_files import SPAN_FOLDER, conform, read_file, span_folder, write_rows
 from collector.dataset.query import contract_rows, query_engine
 from collector.dataset.schema import BACKFILL_NODE, BLOCKS, MEMBER_CLOCKS, NODES, TABLES, TRANSACTIONS, Table
 from collector.dataset.temporary_folders import temporary_folder

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from collector.dataset.files import FOLDER_LOCK, is_lock_held
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.open import Dataset
-from collector.dataset.partitions import span_folders
+from collector.dataset.parquet_files import span_folders
 from collector.dataset.schema import BLOCKS, NODES, TRANSACTIONS, Table
 from collector.errors import DatasetError
 from collector.journal.segment import Segment, journal_folders

@@ -30,7 +30,7 @@ from collector.dataset.files import lock_taken, make_folder, write_atomically
 from collector.dataset.marker import DATASET_MARKER, check_marker_content
 from collector.dataset.object_store import CHUNK_BYTES, ObjectStore, StoredObject
 from collector.dataset.open import Dataset
-from collector.dataset.partitions import has_old_name, new_name
+from collector.dataset.parquet_files import has_old_name, new_name
 from collector.dataset.schema import TABLES
 from collector.errors import DatasetError, NotWritable, StoreChanged, StoreError, UploadRuns
 
