@@ -11,10 +11,9 @@ journal keeps them as named states, so that a kill does not lose them.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -27,13 +26,12 @@ from collector.dataset.rows import MempoolTxRow
 from collector.dataset.schema import hash_hex, satoshi
 from collector.errors import CollectorError, DecodeError, NodeError, RpcError
 from collector.journal.batches import Batch
-from collector.mempool.spent import OutputRequest, Outputs, SpentOutput, spent_type_numbers
-from collector.mempool.sync import MempoolContents, TxLeft
+from collector.mempool.sync import MempoolContents, SpentOutput, TxLeft
 from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
 
-NO_OUTPUTS: Final[
-    Outputs
-] = {}  # shared to save memory: at a start every mempool transaction has a pending row
+Outputs = Mapping[tuple[bytes, int], SpentOutput]  # by txid and index
+# Shared to save memory: at a start every mempool transaction has a pending row.
+NO_OUTPUTS: Final[Outputs] = {}
 GIVE_UP_US: Final = 10_000_000  # how long to wait for the reason why a transaction left
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long to wait for its block: a busy node answers late
 MOST_UNREAD: Final = 3  # answers of a wrong form about one transaction; then its row lacks its fee
@@ -42,6 +40,14 @@ MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block ho
 STATE_PREFIX: Final = "told/"
 MOST_PER_STATE: Final = 1000  # transactions in one state; its rows are written when all are complete
 log = structlog.get_logger(__name__)
+
+
+class OutputRequest(NamedTuple):
+    """Asks the node by gettxout for output number `output` of `txid`, which `spender` spends."""
+
+    spender: bytes
+    txid: bytes
+    output: int
 
 
 class EntryRequest(NamedTuple):
@@ -463,7 +469,13 @@ class PendingEntries:
         """Return the type of each output that an entry spends, one byte each; None if one is not known."""
         if entry.body is None:
             return None
-        return spent_type_numbers(entry.body, partial(self._output, entry))
+        numbers = bytearray()
+        for outpoint in entry.body.outpoints:
+            output = self._output(entry, *read_outpoint(outpoint))
+            if output is None or output.type_number == UNKNOWN_TYPE:
+                return None
+            numbers.append(output.type_number)
+        return bytes(numbers)
 
     def _finish_from_inputs(self, entry: PendingEntry) -> list[FinishedRow]:
         """Complete an entry with the fee computed from its inputs; return the rows.
@@ -521,23 +533,6 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
     if entry.parents is not None:
         row["parents"] = entry.parents
     return row
-
-
-def fill_traits(finished: Sequence[FinishedRow]) -> None:
-    """Write the traits (dust, inscriptions, types of outputs) into the rows that lack them.
-
-    A transaction that was decoded as a part of its block has none. All are found in one call: one by one, the
-    calls take most of the time.
-    """
-    lacking = [
-        (each.row, body) for each in finished if (body := each.entry.body) is not None and body.traits is None
-    ]
-    if not lacking:
-        return
-    raws = [body.source[body.begin : body.begin + body.size_bytes] for _, body in lacking]
-    for (row, _), again in zip(lacking, decode_transactions(raws), strict=True):
-        if not isinstance(again, DecodeError) and again.traits is not None:
-            row.update(again.traits)  # type: ignore[typeddict-item] # as above
 
 
 def _decoded(answers: Iterable[EntryAnswer]) -> dict[bytes, Transaction]:

@@ -1,33 +1,44 @@
-"""Ask the node for the fees of transactions, and put each complete row into the batch that waits for it."""
+"""Ask the node for the fees of transactions, and put each complete row into the batch that waits for it.
+
+The same requests ask for value and type of each output that an entering transaction spends. Parents in the
+mempool tell it of their outputs; of confirmed ones the node is asked (gettxout), while few transactions wait.
+In a burst these questions would take more time than everything else, so they are left out, and the columns
+stay null. No block tells of a transaction that is never mined; `transactions` has the columns of every other.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol
 
+import numpy as np
 import structlog
 
 from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.clock import monotonic_us
-from collector.codec.transaction import Transaction
-from collector.dataset.schema import hash_hex
-from collector.errors import NodeError
+from collector.codec.scripts import UNKNOWN_TYPE
+from collector.codec.traits import sigop_costs
+from collector.codec.transaction import Transaction, decode_transactions
+from collector.dataset.rows import MempoolTxRow
+from collector.dataset.schema import OUTPUT_TYPES, hash_hex, satoshi
+from collector.errors import DecodeError, NodeError, RpcError
 from collector.journal.batches import Batch, Batches
-from collector.mempool.bodies import KeptBodies
+from collector.mempool.bodies import KeptBodies, raw_of
 from collector.mempool.entries import (
     MOST_PER_STATE,
     EntryAnswer,
     EntryRequest,
     FinishedRow,
+    OutputRequest,
+    Outputs,
     PendingEntries,
     PendingEntry,
     entries_of_state,
     entries_to_state,
-    fill_traits,
     state_name,
 )
-from collector.mempool.spent import OutputRequest, Outputs, fill_spent, outputs_of_answers
-from collector.mempool.sync import MempoolContents, TxLeft
+from collector.mempool.sync import TYPE_NUMBERS, MempoolContents, SpentOutput, TxLeft
+from collector.node.answers import Fields
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 
@@ -227,8 +238,8 @@ class FeeLookup:
 
 def _fill(rows: Sequence[FinishedRow]) -> None:
     """Write into rows what is found out for many of them in one call: traits and types of spent outputs."""
-    fill_traits(rows)
-    fill_spent(
+    _fill_traits(rows)
+    _fill_spent(
         [
             (row, entry.body, types)
             for row, entry, types in rows
@@ -245,6 +256,37 @@ def _fill_alone(finished: FinishedRow) -> None:
         raise
     except Exception:
         log.exception("mempool_tx.failed", txid=hash_hex(finished.entry.txid))
+
+
+def _fill_traits(finished: Sequence[FinishedRow]) -> None:
+    """Write the traits (dust, inscriptions, types of outputs) into the rows that lack them.
+
+    A transaction that was decoded as a part of its block has none. All are found in one call: one by one, the
+    calls take most of the time.
+    """
+    lacking = [
+        (each.row, body) for each in finished if (body := each.entry.body) is not None and body.traits is None
+    ]
+    if not lacking:
+        return
+    raws = [raw_of(body) for _, body in lacking]
+    for (row, _), again in zip(lacking, decode_transactions(raws), strict=True):
+        if not isinstance(again, DecodeError) and again.traits is not None:
+            row.update(again.traits)  # type: ignore[typeddict-item] # a part of a row, which mypy does not see
+
+
+def _fill_spent(rows: Sequence[tuple[MempoolTxRow, Transaction, bytes]]) -> None:
+    """Write types of spent outputs and the sigop cost into rows, given each body and its types.
+
+    All costs are computed in one call: one by one, the calls take most of the time.
+    """
+    if not rows:
+        return
+    raws = [raw_of(body) for _, body, _ in rows]
+    types = np.frombuffer(b"".join(numbers for _, _, numbers in rows), np.uint8)
+    for (row, _, numbers), cost in zip(rows, sigop_costs(raws, types).tolist(), strict=True):
+        row["spent_types"] = [OUTPUT_TYPES[number] for number in numbers]
+        row["sigop_cost"] = cost
 
 
 def ask_mempool_entries(client: RpcClient, requests: Sequence[EntryRequest]) -> list[EntryAnswer]:
@@ -281,3 +323,31 @@ def _of_request(request: EntryRequest, found: Outputs) -> Outputs:
     """Return those of the found outputs that a request asked for, by txid and index."""
     asked = ((output.txid, output.output) for output in request.outputs)
     return {outpoint: found[outpoint] for outpoint in asked if outpoint in found}
+
+
+def outputs_of_answers(
+    requests: Sequence[OutputRequest], answers: Sequence[Any]
+) -> dict[tuple[bytes, int], SpentOutput]:
+    """Return the outputs that gettxout found, keyed by txid and index.
+
+    `answers` are in the order of `requests`. One of a wrong form counts as not found.
+    """
+    found = {}
+    for request, answer in zip(requests, answers, strict=True):
+        if answer is None or isinstance(answer, RpcError):
+            continue
+        try:
+            found[request.txid, request.output] = _read_output(Fields("gettxout", answer))
+        except NodeError as error:
+            log.warning("output.unread", reason=str(error))
+    return found
+
+
+def _read_output(answer: Fields) -> SpentOutput:
+    """Return the output in an answer to gettxout; raise NodeError for a wrong form.
+
+    A type that we do not know counts as unknown.
+    """
+    type_ = answer.fields("scriptPubKey").get("type")
+    number = TYPE_NUMBERS.get(type_, UNKNOWN_TYPE) if isinstance(type_, str) else UNKNOWN_TYPE
+    return SpentOutput(satoshi(answer.amount("value")), number)

@@ -29,10 +29,11 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from collector.codec.format import OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES
+from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.transaction import Transaction
 from collector.dataset.rows import HistogramItem
+from collector.dataset.schema import OUTPUT_TYPES
 from collector.errors import DecodeError
-from collector.mempool.spent import SpentOutput, type_numbers
 
 KEEP_DEPARTED_US: Final = 30_000_000
 MOST_DEPARTED: Final = 50_000  # as many as in several blocks; bounds the memory when even more leave
@@ -46,6 +47,7 @@ CATCH_UP_US: Final = 500_000  # after so long without an event, nothing older th
 DEBT_LIMIT_US: Final = 5_000_000  # a block's C follows its evictions within milliseconds
 BLOCK_BODY_BYTES: Final = 33
 TX_BODY_BYTES: Final = 41
+TYPE_NUMBERS: Final = {name: number for number, name in enumerate(OUTPUT_TYPES)}
 MAX_MEMPOOL_SEQUENCE: Final = (1 << 63) - 1  # the most that the column can hold; a message can have more
 
 # A record begins with the fee (-1 while unknown), the virtual size and the number of bytes of outpoints. The
@@ -53,6 +55,13 @@ MAX_MEMPOOL_SEQUENCE: Final = (1 << 63) - 1  # the most that the column can hold
 # object with the same content would take twice the memory.
 _head = Struct("<qII")
 _UNKNOWN: Final = _head.pack(-1, 0, 0)
+
+
+class SpentOutput(NamedTuple):
+    """Holds value and type of an output; the type is a position in OUTPUT_TYPES, or UNKNOWN_TYPE."""
+
+    value_sat: int
+    type_number: int
 
 
 class MempoolContents:
@@ -182,6 +191,16 @@ class MempoolContents:
         bin_[0] += sign
         bin_[1] += sign * vsize_vb
         bin_[2] += sign * fee_sat
+
+
+def type_numbers(body: Transaction) -> bytes:
+    """Return the type of each output of a transaction, one byte each.
+
+    The types of a transaction that was decoded as a part of its block are unknown.
+    """
+    if body.traits is None:
+        return bytes([UNKNOWN_TYPE]) * body.n_outputs
+    return bytes([TYPE_NUMBERS[name] for name in body.traits["output_types"]])
 
 
 class Event(NamedTuple):

@@ -14,11 +14,12 @@ from collector.mempool.entries import (
     GIVE_UP_US,
     EntryAnswer,
     EntryRequest,
+    OutputRequest,
     PendingEntries,
     PendingEntry,
 )
-from collector.mempool.spent import OutputRequest, SpentOutput, outputs_of_answers
-from collector.mempool.sync import KEEP_DEPARTED_US, MempoolContents, TxLeft
+from collector.mempool.fee_lookup import outputs_of_answers
+from collector.mempool.sync import KEEP_DEPARTED_US, MempoolContents, SpentOutput, TxLeft
 from collector.regtest.transaction import FINAL, TxInput, TxOutput
 from collector.regtest.transaction import RegtestTransaction as Made
 

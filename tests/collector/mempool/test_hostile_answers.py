@@ -12,10 +12,9 @@ from collector.codec.scripts import UNKNOWN_TYPE
 from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import MEMPOOL_TXS, OUTPUT_TYPES
 from collector.errors import NodeError
-from collector.mempool.entries import PendingEntries, PendingEntry
-from collector.mempool.fee_lookup import ask_mempool_entries, ask_outputs
+from collector.mempool.entries import OutputRequest, PendingEntries, PendingEntry
+from collector.mempool.fee_lookup import ask_mempool_entries, ask_outputs, outputs_of_answers
 from collector.mempool.snapshot import ask_snapshot
-from collector.mempool.spent import OutputRequest, outputs_of_answers
 from collector.mempool.sync import MempoolContents, MempoolSync
 from collector.node.rpc import RpcClient
 from tests.collector.hostile import HOSTILE, changed
