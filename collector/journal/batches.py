@@ -71,6 +71,7 @@ class Batches:
     def __init__(self, journal: Journal, follower: CommittedRows | None = None) -> None:
         self._journal = journal
         self._follower = follower
+        self._followed = frozenset() if follower is None else frozenset(follower.tables)
         self._open: deque[Batch] = deque()  # oldest first
         self._from_states: dict[str, Batch] = {}  # batches by the name of the state they are made of
         self._independent = Batch()  # rows that are made of no message and wait for no other row
@@ -168,7 +169,7 @@ class Batches:
             return
         for batch in committed:
             for table, rows in (*batch.rows.items(), *batch.arrow_batches):
-                if table in self._follower.tables:
+                if table in self._followed:
                     self._follower.take(table, rows)
 
     def _next(self, messages: Sequence[Message] = ()) -> Batch:
