@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 import gpuhash
 from collector.check.cross_table import backfill_command
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
+from collector.codec.arrays import Bytes
 from collector.codec.coinbase import coinbase_bytes, subsidy_sat
 from collector.codec.transaction import decode_transactions
 from collector.dataset.query import contract_rows
@@ -23,7 +23,6 @@ from collector.dataset.schema import TRANSACTIONS
 from collector.dataset.schema.model import HASH
 from collector.errors import DecodeError
 
-Bytes = npt.NDArray[np.uint8]
 AT_ONCE: Final = 100_000  # headers
 
 # Serialisation of a header; hashes as they are in it.

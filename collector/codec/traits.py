@@ -13,6 +13,7 @@ import gpuhash
 from collector.codec.arrays import FAIL, Bytes, Integers, Record, Records
 from collector.codec.format import OUTPOINT_BYTES, VALUE_BYTES
 from collector.codec.scripts import (
+    KEY_HASH_BYTES,
     MAX_PROGRAM_SCRIPT_BYTES,
     MIN_PROGRAM_SCRIPT_BYTES,
     MULTISIG,
@@ -24,6 +25,7 @@ from collector.codec.scripts import (
     OP_RETURN,
     PUBKEY,
     PUBKEYHASH,
+    SCRIPT_HASH_BYTES,
     SCRIPTHASH,
     UNKNOWN_TYPE,
     WITNESS_V0_KEYHASH,
@@ -71,8 +73,6 @@ WITNESS_SCALE: Final = 4
 MAX_MULTISIG_SIGOPS: Final = 20
 LEGACY: Final = 0  # ways to count them
 ACCURATE: Final = 1
-KEY_HASH_BYTES: Final = 20
-SCRIPT_HASH_BYTES: Final = 32
 
 
 def transaction_traits(

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.codec.arrays import FAIL, Bytes, Integers, Record, Records
-from collector.codec.format import HEADER_BYTES, MAX_MONEY_SAT, OUTPOINT_BYTES
+from collector.codec.format import HEADER_BYTES, MAX_MONEY_SAT, NO_INDEX, OUTPOINT_BYTES
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)
@@ -50,7 +50,6 @@ INPUT_BYTES: Final = 41
 OUTPUT_BYTES: Final = 9
 TRANSACTION_BYTES: Final = 60
 FINAL_SEQUENCE: Final = 0xFFFFFFFE  # BIP 125: anything below signals
-NO_INDEX: Final = 0xFFFFFFFF
 MAX_INT64: Final = (1 << 63) - 1
 SIGNALS: Final = 1
 SPENDS_NOTHING: Final = 2

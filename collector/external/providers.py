@@ -17,11 +17,10 @@ from collector.errors import DecodeError, SettingsError
 from collector.external.header_files import read_headers, read_stale_blocks
 from collector.external.kinds import Values
 from collector.external.paper_files import read_block_sizes, read_hashrates
-from collector.external.readers import check_size, open_text
+from collector.external.readers import MAX_FILE_BYTES, check_size, open_text
 from collector.external.store import ImportFile, Origin, read_import
 
 BEGINNING_CHARACTERS: Final = 4096
-MAX_FILE_BYTES: Final = 1 << 30
 SPREADSHEET: Final = "PK\x03\x04"  # a zip archive begins so
 
 

@@ -17,12 +17,11 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from collector.dataset.schema import END_REASONS, hash_hex
+from collector.dataset.schema import LOSS_REASONS, hash_hex
 from collector.monitor.template_match import MATCHED_TABLES, TemplateMatches
 
 MAX_ROWS: Final = 1000
 MAX_OUTPUTS: Final = 50  # of a coinbase; more make the row too large to keep
-LOSSES: Final = frozenset(END_REASONS) - {"sealed", "shutdown", "killed"}
 MATCHES: Final = "template_matches"  # not a table: blocks compared with templates
 # The columns of each table that the stream tells.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -76,7 +75,7 @@ class LiveRows:
 
     def _keep(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows:
-            if table == "coverage" and row["end_reason"] not in LOSSES:
+            if table == "coverage" and row["end_reason"] not in LOSS_REASONS:
                 continue
             content = json.dumps({name: _json(name, row.get(name)) for name in COLUMNS[table]})
             with self._lock:

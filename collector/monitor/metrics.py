@@ -25,13 +25,12 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from collector.dataset.schema import END_REASONS, ZMQ_TOPICS
+from collector.dataset.schema import LOSS_REASONS, ZMQ_TOPICS
 from collector.receive.records import Message
 
 PREFIX: Final = "pool_collector_"
 LAG_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SEAL_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-LOSSES: Final = tuple(each for each in END_REASONS if each not in ("sealed", "shutdown", "killed"))
 
 
 class NodeState(NamedTuple):
@@ -236,11 +235,11 @@ class Metrics:
         self._sessions.labels(node)
         self._in_step.labels(node)
         self._away.labels(node)
-        for reason in LOSSES:
+        for reason in LOSS_REASONS:
             self._resyncs.labels(node, reason)
         for topic in ZMQ_TOPICS:
             self._messages.labels(node, topic)
-            for reason in LOSSES:
+            for reason in LOSS_REASONS:
                 self._losses.labels(node, topic, reason)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

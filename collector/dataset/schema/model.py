@@ -52,6 +52,8 @@ END_REASONS: Final = (
     "clock_step",
     "silent",
 )
+# Those after which something was lost.
+LOSS_REASONS: Final = tuple(each for each in END_REASONS if each not in ("sealed", "shutdown", "killed"))
 VERDICTS: Final = (
     "valid",
     "bad_proof_of_work",
