@@ -358,8 +358,8 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     from analysis.attribution.rules import default_rules_dir, load_rules
     from analysis.serve.address import bound, read_token
     from analysis.serve.app import application
-    from analysis.serve.listener import BoundedServer
-    from analysis.serve.live import LiveFeed
+    from analysis.serve.bounded_server import BoundedServer
+    from analysis.serve.live_feed import LiveFeed
     from analysis.serve.prepared import Preparation
     from analysis.serve.results import Results
     from analysis.serve.webhooks import Alerts, Webhook, read_targets

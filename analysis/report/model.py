@@ -20,7 +20,7 @@ Kind = Literal["number", "text", "long", "code"]  # a long text may wrap, and so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """Describes one column of a table: its head, its unit, and what kind of values its cells hold.
 
     Neighbouring columns with the same `group` get one common head above their own heads. Raises ValueError
@@ -64,7 +64,7 @@ class Table:
     table_id: str
     caption: str
     head: str
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[TableRow]
     mart: str
     records: Sequence[Mapping[str, Any]]

@@ -11,7 +11,7 @@ from typing import Final
 
 from analysis.report import time_marks
 from analysis.report.basis import on_blocks
-from analysis.report.charts.marks import Event
+from analysis.report.charts.marks import DatedEvent
 from analysis.report.charts.ratios import RatioRow, ratio_panel
 from analysis.report.charts.stacks import PARTIAL_KEY, Layer, Period, stack_panel
 from analysis.report.data import MIN_EPOCH_BLOCKS, UNKNOWN, Marts, Read, Row
@@ -150,7 +150,7 @@ def stack_figure(marts: Marts) -> Figure | None:
     """Return the figure of stacked shares over time, a panel per window; None if no window has 2 periods."""
     layers = _layers(marts)
     panels: list[Panel] = []
-    marked: list[Event] = []
+    marked: list[DatedEvent] = []
     has_partial = False
     for window in _windows(marts):
         rows = _period_rows(marts, window)

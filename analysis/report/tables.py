@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from analysis.report.data import ALL, Marts, Row
-from analysis.report.model import Column, Kind, Table, TableRow
+from analysis.report.model import Kind, Table, TableColumn, TableRow
 from analysis.report.pools import pool_colour
 from analysis.report.text import (
     INTERVAL,
@@ -151,7 +151,7 @@ def mart_table(
         table_id=table_id,
         caption=caption,
         head=head.label,
-        columns=[Column(label=s.label, unit=s.unit, group=s.group, kind=s.kind) for s in columns],
+        columns=[TableColumn(label=s.label, unit=s.unit, group=s.group, kind=s.kind) for s in columns],
         rows=[
             TableRow(
                 head=head.text(row),

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from analysis.report.charts.lines import PARTIAL_KEY
-from analysis.report.charts.marks import Event
+from analysis.report.charts.marks import DatedEvent
 from analysis.report.data import EPOCH_BLOCKS, Marts, Read, Row
 from analysis.report.model import LegendKey
 from analysis.report.text import count, duration, moment, percent, printable
@@ -42,7 +42,7 @@ RETARGETS_UP_TO: Final = dt.timedelta(days=120)  # a longer chart would have a l
 MAX_HOLES: Final = 40
 
 
-def events(marts: Marts, first: dt.date, last: dt.date) -> list[Event]:
+def events(marts: Marts, first: dt.date, last: dt.date) -> list[DatedEvent]:
     """Return what a chart from day `first` to `last` marks: halvings, new difficulties, gaps and the like.
 
     New difficulties are left out of a chart of more than 120 days. Of the gaps in observation, the longest 40
@@ -54,12 +54,12 @@ def events(marts: Marts, first: dt.date, last: dt.date) -> list[Event]:
     holes = sorted((row for row in rows if row["kind"] == "hole"), key=_length, reverse=True)[:MAX_HOLES]
     shown = [row for row in rows if row["kind"] != "hole"] + holes
     return [
-        Event(x=row["from_at"], to_x=row["to_at"], label=LETTERS[row["kind"]], words=_words(marts, row))
+        DatedEvent(x=row["from_at"], to_x=row["to_at"], label=LETTERS[row["kind"]], words=_words(marts, row))
         for row in sorted(shown, key=lambda row: (row["from_at"], row["kind"]))
     ]
 
 
-def legend(found: Sequence[Event]) -> list[LegendKey]:
+def legend(found: Sequence[DatedEvent]) -> list[LegendKey]:
     """Return the legend's entries that explain the letters of some marked events."""
     letters = {event.label for event in found}
     return [
@@ -70,7 +70,7 @@ def legend(found: Sequence[Event]) -> list[LegendKey]:
 
 
 def course_legend(
-    marts: Marts, course: Sequence[tuple[dt.date, Row]], found: Sequence[Event]
+    marts: Marts, course: Sequence[tuple[dt.date, Row]], found: Sequence[DatedEvent]
 ) -> list[LegendKey]:
     """Return the legend of a chart over time: open circles for incomplete periods, letters for events."""
     partial = [PARTIAL_KEY] if any(is_partial(marts, row) for _, row in course) else []

@@ -14,7 +14,7 @@ from fastapi import Response
 from pydantic import BaseModel, Field
 
 from analysis.row_output import plain, write_csv
-from analysis.serve.questions import covered, sources, told_by
+from analysis.serve.lookups import covered, sources, told_by
 from analysis.serve.results import Reader, Row
 
 

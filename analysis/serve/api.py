@@ -8,13 +8,13 @@ from fastapi import APIRouter, Path, Query, Response
 
 from analysis.catalog import Model, load_catalog
 from analysis.mempool_at import LISTED_COLUMNS, said
-from analysis.serve import questions
+from analysis.serve import lookups
 from analysis.serve.answers import Answer, Problem, csv_answer, envelope, json_answer, one_object
 from analysis.serve.differences import differences
 from analysis.serve.events import events
 from analysis.serve.findings import found_answers
+from analysis.serve.lookups import WINDOWS, NotFoundError
 from analysis.serve.mempool import replay, replayed
-from analysis.serve.questions import WINDOWS, NotFoundError
 from analysis.serve.results import Reader, Results, Row
 from analysis.serve.transactions import transaction
 
@@ -66,7 +66,7 @@ def csv_router(results: Results) -> APIRouter:
     @router.get("/pools.csv", summary="Shares of all pools in a time window, as CSV")
     def pools_csv(window: WindowQuery = "30d") -> Response:
         def write(reader: Reader) -> Response:
-            rows = questions.pools(reader, window)
+            rows = lookups.pools(reader, window)
             columns = list(rows[0]) if rows else reader.columns("pool_share_window")
             return csv_answer(reader, rows, columns, f"pools-{window}")
 
@@ -81,7 +81,7 @@ def csv_router(results: Results) -> APIRouter:
         to_height: HeightQuery = None,
     ) -> Response:
         def write(reader: Reader) -> Response:
-            rows = questions.blocks(
+            rows = lookups.blocks(
                 reader, limit=limit, offset=offset, pool=pool, from_height=from_height, to_height=to_height
             )
             return csv_answer(reader, rows, list(rows[0]) if rows else ["block_hash", "height"], "blocks")
@@ -93,7 +93,7 @@ def csv_router(results: Results) -> APIRouter:
         model = _mart(name)
 
         def write(reader: Reader) -> Response:
-            rows = questions.mart_rows(reader, model.name, limit=limit, offset=offset)
+            rows = lookups.mart_rows(reader, model.name, limit=limit, offset=offset)
             return csv_answer(reader, rows, reader.columns(model.name), model.name)
 
         return results.read(write)
@@ -122,11 +122,11 @@ def _add_mempool_csv(router: APIRouter, results: Results) -> None:
 def _add_pools(router: APIRouter, results: Results) -> None:
     @router.get("/pools", response_model=Answer, summary="Share of every pool in a time window")
     def list_pools(window: WindowQuery = "30d") -> Response:
-        return _answered(results, lambda reader: questions.pools(reader, window))
+        return _answered(results, lambda reader: lookups.pools(reader, window))
 
     @router.get("/pools/{slug}", response_model=Answer, summary="All that is known of one pool")
     def one_pool(slug: NamePath) -> Response:
-        return _answered(results, lambda reader: questions.pool(reader, slug))
+        return _answered(results, lambda reader: lookups.pool(reader, slug))
 
 
 def _add_blocks(router: APIRouter, results: Results) -> None:
@@ -142,7 +142,7 @@ def _add_blocks(router: APIRouter, results: Results) -> None:
         given = {name: value for name, value in asked.items() if value is not None}
         return _paged(
             results,
-            lambda reader: questions.blocks(
+            lambda reader: lookups.blocks(
                 reader,
                 limit=limit + 1,
                 offset=offset,
@@ -156,7 +156,7 @@ def _add_blocks(router: APIRouter, results: Results) -> None:
     @router.get("/blocks/{block}", response_model=Answer, summary="One block, by hash or height")
     def one_block(block: NamePath) -> Response:
         def known(reader: Reader) -> dict[str, Any]:
-            found = questions.block(reader, block)
+            found = lookups.block(reader, block)
             return {**found, "differences": differences(reader, found["block_hash"], found["height"])}
 
         return _answered(results, known)
@@ -180,7 +180,7 @@ def _add_mempool(router: APIRouter, results: Results) -> None:
 def _add_rest(router: APIRouter, results: Results) -> None:
     @router.get("/coverage", response_model=Answer, summary="What was observed, and what was not")
     def show_coverage() -> Response:
-        return _answered(results, questions.coverage)
+        return _answered(results, lookups.coverage)
 
     @router.get("/findings", response_model=Answer, summary="The findings, as sentences by question")
     def list_findings() -> Response:
@@ -216,7 +216,7 @@ def _add_marts(router: APIRouter, results: Results) -> None:
         model = _mart(name)
         return _paged(
             results,
-            lambda reader: questions.mart_rows(reader, model.name, limit=limit + 1, offset=offset),
+            lambda reader: lookups.mart_rows(reader, model.name, limit=limit + 1, offset=offset),
             (f"/api/v1/marts/{model.name}", {}, limit, offset),
         )
 

@@ -16,12 +16,12 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from analysis.errors import AnalysisError, MomentError
 from analysis.serve.answers import problem
 from analysis.serve.api import api_router, csv_router
-from analysis.serve.guard import App, Guard, Receive, Scope, Send
 from analysis.serve.kept import MOMENT_S, MOMENTARY, KeptAnswers
-from analysis.serve.live import LiveFeed
+from analysis.serve.live_feed import LiveFeed
+from analysis.serve.lookups import NotFoundError
 from analysis.serve.metrics import metrics
 from analysis.serve.pages import page_router, refusal_page
-from analysis.serve.questions import NotFoundError
+from analysis.serve.request_filter import App, Receive, RequestFilter, Scope, Send
 from analysis.serve.results import BusyError, NotBuiltError, Results
 from analysis.serve.webhooks import Webhook
 
@@ -45,7 +45,7 @@ def application(
     app.include_router(page_router(results, live))
     _add_metrics(app, results, webhooks)
     _add_errors(app)
-    return Guard(
+    return RequestFilter(
         Revalidation(GZipMiddleware(app, minimum_size=MIN_GZIP_BYTES), results), hosts=hosts, token=token
     )
 
@@ -89,7 +89,7 @@ class Revalidation:
     What is answered depends on the build, our version and the address alone, so no query is needed. For the
     same reason an answer is kept and given again until the next build, unless it says no-store. One that
     says MOMENTARY depends on the time as well: it is kept for seconds, and has no ETag. It stands behind
-    Guard, so nothing is answered here, kept or not, to a request that is refused.
+    RequestFilter, so nothing is answered here, kept or not, to a request that is refused.
     """
 
     def __init__(self, app: App, results: Results) -> None:

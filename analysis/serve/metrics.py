@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from analysis.serve.events import TITLES, events
-from analysis.serve.questions import covered
+from analysis.serve.lookups import covered
 from analysis.serve.results import Reader
 from analysis.serve.webhooks import Webhook
 

@@ -21,16 +21,16 @@ from analysis.report.export import csv_download, svg_download
 from analysis.report.page import CHAINS, prose
 from analysis.report.sections import METHODS, TOPICS, policy
 from analysis.row_output import plain
-from analysis.serve import drawing, questions
+from analysis.serve import drawing, lookups
 from analysis.serve.differences import differences
 from analysis.serve.events import events
 from analysis.serve.feed import atom
 from analysis.serve.findings import found_answers, report_marts
 from analysis.serve.kept import MOMENTARY
-from analysis.serve.live import LiveFeed
+from analysis.serve.live_feed import LiveFeed
+from analysis.serve.lookups import WINDOWS, NotFoundError
 from analysis.serve.mempool import replayed, steps_by_time
 from analysis.serve.prepared import section, stack
-from analysis.serve.questions import WINDOWS, NotFoundError
 from analysis.serve.results import Reader, Results
 from analysis.serve.transactions import transaction
 from collector.dataset.schema import hash_hex
@@ -117,13 +117,13 @@ def _add_now(router: APIRouter, results: Results, live: LiveFeed | None) -> None
     @router.get("/")
     def now() -> Response:
         def built(reader: Reader) -> dict[str, Any]:
-            spanned = questions.spanned_windows(reader)
+            spanned = lookups.spanned_windows(reader)
             window = spanned[0] if spanned else "all"
             return {
-                "blocks": questions.blocks(reader, limit=N_NEWEST),
-                "pools": questions.pools(reader, window),
+                "blocks": lookups.blocks(reader, limit=N_NEWEST),
+                "pools": lookups.pools(reader, window),
                 "window": window,
-                "covered": questions.covered(reader),
+                "covered": lookups.covered(reader),
             }
 
         def facts(reader: Reader) -> dict[str, Any]:
@@ -150,10 +150,10 @@ def _add_pools(router: APIRouter, results: Results) -> None:
     @router.get("/pools")
     def pools(window: Annotated[str | None, Query(max_length=20)] = None) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
-            spanned = questions.spanned_windows(reader)
+            spanned = lookups.spanned_windows(reader)
             chosen = window or next((name for name in FIRST_SHOWN if name in spanned), "all")
             return {
-                "pools": questions.pools(reader, chosen),
+                "pools": lookups.pools(reader, chosen),
                 "window": chosen,
                 "spanned": spanned,
                 "stack": stack(reader, results.database),
@@ -164,8 +164,8 @@ def _add_pools(router: APIRouter, results: Results) -> None:
     @router.get("/pools/{slug}")
     def one_pool(slug: str) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
-            pool = questions.pool(reader, slug)
-            runs = policy.in_words({part.mart: pool[name] for name, part in questions.POOL_PARTS.items()})
+            pool = lookups.pool(reader, slug)
+            runs = policy.in_words({part.mart: pool[name] for name, part in lookups.POOL_PARTS.items()})
             return {"pool": pool, "runs": runs, "title": text.printable(pool["pool_name"])}
 
         return _shown(results, "pool.html.j2", "/pools", "Pool", facts)
@@ -176,7 +176,7 @@ def _add_blocks(router: APIRouter, results: Results) -> None:
     def blocks(page: PageQuery = 1, pool: Annotated[str | None, Query(max_length=80)] = None) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
             offset = (page - 1) * N_LISTED
-            found = questions.blocks(reader, limit=N_LISTED + 1, offset=offset, pool=pool)
+            found = lookups.blocks(reader, limit=N_LISTED + 1, offset=offset, pool=pool)
             return {"blocks": found[:N_LISTED], "has_more": len(found) > N_LISTED, "page": page, "pool": pool}
 
         return _shown(results, "blocks.html.j2", "/blocks", "Blocks", facts)
@@ -184,7 +184,7 @@ def _add_blocks(router: APIRouter, results: Results) -> None:
     @router.get("/blocks/{named}")
     def one_block(named: str) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
-            block = questions.block(reader, named)
+            block = lookups.block(reader, named)
             differing = differences(reader, block["block_hash"], block["height"])
             return {"block": block, "differing": differing, "title": f"Block {text.count(block['height'])}"}
 
@@ -202,7 +202,7 @@ def _add_blocks(router: APIRouter, results: Results) -> None:
 
     @router.get("/search")
     def search(q: Annotated[str, Query(max_length=200)] = "") -> Response:
-        return RedirectResponse(results.read(lambda reader: questions.find(reader, q)), status_code=303)
+        return RedirectResponse(results.read(lambda reader: lookups.find(reader, q)), status_code=303)
 
 
 def _add_mempool(router: APIRouter, results: Results) -> None:
@@ -247,7 +247,7 @@ def _add_texts(router: APIRouter, results: Results) -> None:
             "coverage.html.j2",
             "/coverage",
             "Coverage",
-            lambda reader: {"coverage": questions.coverage(reader)},
+            lambda reader: {"coverage": lookups.coverage(reader)},
         )
 
     @router.get("/findings")

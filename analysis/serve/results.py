@@ -51,7 +51,7 @@ class _Stamp(NamedTuple):
 class Reader:
     """Asks the questions of one answer. Times are in UTC, and every query can be interrupted."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, build: "_Build") -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, build: "_OpenBuild") -> None:
         self.cursor = cursor
         self.lacked_dataset = False
         self._build = build
@@ -92,7 +92,7 @@ class Reader:
         return self._build.cached(name, lambda: make(self))
 
 
-class _Build:
+class _OpenBuild:
     """Holds one opened build: its connection, its facts, its readers, and what was made from it."""
 
     def __init__(self, database: Path, stamp: _Stamp) -> None:
@@ -133,7 +133,7 @@ class Results:
         self._question_s = question_s
         self._turns = threading.BoundedSemaphore(MAX_QUESTIONS)
         self._idle = threading.Condition()
-        self._build: _Build | None = None
+        self._build: _OpenBuild | None = None
         if not self.lacks_build:
             self._build = _opened(database)
 
@@ -201,7 +201,7 @@ class Results:
                 cursor.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[_Build]:
+    def _reading(self) -> Iterator[_OpenBuild]:
         """Hold the newest build open; if the file was replaced, first wait until its readers have ended."""
         with self._idle:
             if not self._idle.wait_for(self._is_newest_or_free, timeout=WAIT_S):
@@ -219,7 +219,7 @@ class Results:
         build = self._build
         return build is None or not build.n_readers or _stamp(self.database) in (None, build.stamp)
 
-    def _newest(self) -> _Build:
+    def _newest(self) -> _OpenBuild:
         """Return the open build; if the file was replaced, close it first and open the new one."""
         if self._build is not None and _stamp(self.database) in (None, self._build.stamp):
             return self._build
@@ -237,12 +237,12 @@ def _software() -> str:
     return metadata.version("pool-measurement")
 
 
-def _opened(database: Path) -> _Build:
+def _opened(database: Path) -> _OpenBuild:
     stamp = _stamp(database)
     if stamp is None:
         raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
     try:
-        return _Build(database, stamp)
+        return _OpenBuild(database, stamp)
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]
         raise DatabaseError(

@@ -7,7 +7,7 @@ block did not take it. That alone is no fault of the pool: a block has room for 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from analysis.serve.questions import NotFoundError, txid_bytes
+from analysis.serve.lookups import NotFoundError, txid_bytes
 from analysis.serve.results import Reader, Row
 
 STAYS: Final = """

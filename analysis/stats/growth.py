@@ -76,7 +76,7 @@ class GrowthFit(NamedTuple):
     normality_p_value: float
 
 
-class Segment(NamedTuple):
+class FittedPiece(NamedTuple):
     """Holds one piece of a series between break points: first and last t, and the fit of that piece alone.
 
     first_low_t and first_high_t bound the break at which the piece begins; they are None for the first piece.
@@ -167,7 +167,7 @@ def fit_growth(days: Numbers, values: Numbers) -> GrowthFit | None:
     )
 
 
-def growth_segments(days: Numbers, values: Numbers) -> list[Segment]:
+def growth_segments(days: Numbers, values: Numbers) -> list[FittedPiece]:
     """Cut a daily series where its exponential growth changes; return the pieces, each with its own fit.
 
     A series without a break is one piece. The cuts minimise the squared error of a line per piece over all
@@ -279,14 +279,14 @@ def _break_bounds(sums: _Sums, edges: tuple[int, int, int], variance: float) -> 
     return int(inside[0]), int(inside[-1])
 
 
-def _segment(t: Numbers, y: Numbers, first: int, last: int, bounds: tuple[int, int] | None) -> Segment:
-    """Return the fit of the piece [first, last) of a series as a Segment.
+def _segment(t: Numbers, y: Numbers, first: int, last: int, bounds: tuple[int, int] | None) -> FittedPiece:
+    """Return the fit of the piece [first, last) of a series as a FittedPiece.
 
     `bounds` are the indices between which the piece may begin; None for the first piece.
     """
     fit = scipy.stats.linregress(t[first:last], y[first:last])
     low, high = (None, None) if bounds is None else (float(t[place]) for place in bounds)
-    return Segment(
+    return FittedPiece(
         first_low_t=low,
         first_t=float(t[first]),
         first_high_t=high,

@@ -11,14 +11,14 @@ from sqlglot import exp
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SqlStatement:
     """Describes one of the statements that make a model: the relation that it makes, and its query."""
 
     name: str
     query: exp.Query
 
 
-def steps(name: str, tree: exp.Query) -> Iterator[Step]:
+def steps(name: str, tree: exp.Query) -> Iterator[SqlStatement]:
     """Yield the statements that make a relation, in order; the last one makes the relation itself.
 
     A common table expression that is read twice, or inside of a recursion, becomes a relation of its own,
@@ -35,14 +35,14 @@ def steps(name: str, tree: exp.Query) -> Iterator[Step]:
             "with_",
             exp.With(expressions=[one.copy() for one in needed], recursive=with_.args.get("recursive")),
         )
-        step = Step(f"{name}__{cte.alias}", query)
+        step = SqlStatement(f"{name}__{cte.alias}", query)
         yield step
         cte.pop()
         _rename(tree, cte.alias, step.name)
         if not with_.expressions:
             tree.set("with_", None)
             break
-    yield Step(name, tree)
+    yield SqlStatement(name, tree)
 
 
 def _reads(tree: exp.Expr, name: str) -> list[exp.Table]:

@@ -27,7 +27,7 @@ from collector.backfill.progress import ProgressView
 from collector.backfill.report import Report
 from collector.backfill.selection import BlockSelection, missing_heights
 from collector.backfill.store import Rejects, WorkResult
-from collector.backfill.workers import LOCAL, Pool, open_pool
+from collector.backfill.workers import LOCAL, Workers, open_pool
 from collector.codec.arrays import Integers
 from collector.codec.chunk import RejectedBlock
 from collector.codec.verify import backend_name
@@ -145,7 +145,7 @@ def from_node(
 
 
 def _work_into(
-    pool: Pool, work: FileWork | NodeWork, units: Iterable[Any], target: Dataset
+    pool: Workers, work: FileWork | NodeWork, units: Iterable[Any], target: Dataset
 ) -> Iterator[WorkResult]:
     """Do units of work that writes into another dataset."""
     return pool.run(replace(work, dataset_root=target.root), units)

@@ -32,7 +32,7 @@ SAFE_PATH: Final = "PYTHONSAFEPATH"
 PRELOADED: Final = ["collector.backfill.file_work", "collector.backfill.node_work"]
 
 
-class Pool(Protocol):
+class Workers(Protocol):
     """Does units of work, `count` at a time."""
 
     count: int
@@ -132,7 +132,7 @@ class WorkerPool(BoundedPool, AbstractContextManager["WorkerPool"]):
         wait(self._started)
 
 
-def open_pool(workers: int, engine: str = LOCAL) -> "Pool":
+def open_pool(workers: int, engine: str = LOCAL) -> "Workers":
     """Return a pool with this many workers; a single worker is this process itself.
 
     Where `engine` is not `local`, it is the address of a Spark cluster, which has workers of its own.

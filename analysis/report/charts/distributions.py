@@ -6,7 +6,7 @@ from typing import Final
 import altair as alt
 from markupsafe import Markup
 
-from analysis.report.charts.svg import NARROW_PX, PERCENT_LABEL, WIDE_PX, Drawing, Rows, draw
+from analysis.report.charts.svg import NARROW_PX, PERCENT_LABEL, WIDE_PX, ChartRows, Drawing, draw
 from analysis.report.model import Panel
 
 Curve = Sequence[tuple[float, float]]  # (interval in seconds, ratio of intervals that are not longer)
@@ -86,7 +86,7 @@ def step_chart(curves: Sequence[tuple[str, Curve]], *, end_s: float, width_px: i
         ),
     )
     lines = (
-        alt.Chart(Rows(values=rows))
+        alt.Chart(ChartRows(values=rows))
         .mark_line(interpolate="step-after", strokeWidth=2.5, clip=True)
         .encode(x=x, y=y, color=alt.Color("colour:N", scale=None, legend=None))
     )

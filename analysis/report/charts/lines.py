@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import altair as alt
 from markupsafe import Markup
 
-from analysis.report.charts.marks import Event, day_axis, event_layers, hover_layer, place, plot_marks
+from analysis.report.charts.marks import DatedEvent, day_axis, event_layers, hover_layer, place, plot_marks
 from analysis.report.charts.svg import (
     MAX_POINTED_DAYS,
     NARROW_PX,
@@ -19,8 +19,8 @@ from analysis.report.charts.svg import (
     PAPER,
     PERCENT_LABEL,
     WIDE_PX,
+    ChartRows,
     Drawing,
-    Rows,
     day_format,
     draw,
 )
@@ -153,7 +153,7 @@ def line_panel(
     *,
     x: Axis,
     y: Axis,
-    events: Sequence[Event] = (),
+    events: Sequence[DatedEvent] = (),
     is_half: bool = False,
 ) -> Panel:
     """Return a chart of lines as a wide and a narrow SVG; if `is_half`, as one for half of the page.
@@ -172,7 +172,9 @@ def line_panel(
     return Panel(title="", wide=at(WIDE_PX, "-wide"), narrow=at(NARROW_PX, "-narrow"), plot=plot)
 
 
-def line_plot(label: str, lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[Event] = ()) -> Plot:
+def line_plot(
+    label: str, lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[DatedEvent] = ()
+) -> Plot:
     """Return the numbers of a chart of lines; `label` is what a reader hears."""
     lines = [replace(line, points=_with_breaks(line.points)) for line in lines]
     is_cut = y.cuts_bands and bool(_cut_points(lines, y))
@@ -227,7 +229,7 @@ def _in_words(line: Line) -> str:
 
 
 def line_chart(
-    lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[Event] = (), width_px: int
+    lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[DatedEvent] = (), width_px: int
 ) -> Drawing:
     """Return the Altair chart of lines over numbers or UTC days. At least one point must have a value."""
     lines = [replace(line, points=_with_breaks(line.points)) for line in lines]
@@ -335,12 +337,12 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
     rows = [{"x": place(p.x), "y": p.y, "low": p.low, "high": p.high} for p in whole]
     shape: dict[str, Any] = {"interpolate": "step-after" if line.shape == "step" else "linear"}
     banded = [row for row in rows if row["low"] is not None and row["high"] is not None]
-    chart = alt.Chart(Rows(values=rows))
+    chart = alt.Chart(ChartRows(values=rows))
     has_points = line.shape == "points" or (line.shape == "line" and len(rows) <= MAX_POINTED_DAYS)
     lonely = [row for row, is_alone in zip(rows, _alone(whole), strict=True) if is_alone]
     if banded and line.shape == "points":
         yield (
-            alt.Chart(Rows(values=banded))
+            alt.Chart(ChartRows(values=banded))
             .mark_rule(color=line.colour, opacity=0.6, strokeWidth=1.5)
             .encode(x=x, y=_y("low", y), y2=alt.Y2("high:Q"))
         )
@@ -358,7 +360,7 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
             x=x, y=_y("y", y)
         )
     elif lonely and line.shape == "line":
-        dots = alt.Chart(Rows(values=lonely))
+        dots = alt.Chart(ChartRows(values=lonely))
         yield dots.mark_point(color=line.colour, fill=line.colour, size=26, opacity=1).encode(
             x=x, y=_y("y", y)
         )
@@ -396,17 +398,17 @@ def _partial_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
         and None not in (pair[0].y, pair[1].y)
     ]
     for pair in pairs:
-        dashed = alt.Chart(Rows(values=pair))
+        dashed = alt.Chart(ChartRows(values=pair))
         yield dashed.mark_line(
             color=line.colour, strokeWidth=1.5, strokeDash=DASHES["dotted"], clip=True
         ).encode(x=x, y=_y("y", y))
     banded = [row for row in partial if row["low"] is not None and row["high"] is not None]
     if banded:
-        bars = alt.Chart(Rows(values=banded))
+        bars = alt.Chart(ChartRows(values=banded))
         yield bars.mark_rule(color=line.colour, opacity=0.6, clip=True).encode(
             x=x, y=_y("low", y), y2=alt.Y2("high:Q")
         )
-    rings = alt.Chart(Rows(values=partial))
+    rings = alt.Chart(ChartRows(values=partial))
     yield rings.mark_point(color=line.colour, fill=PAPER, size=34, opacity=1, strokeWidth=1.5).encode(
         x=x, y=_y("y", y)
     )
@@ -430,7 +432,7 @@ def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
 
 def _cut_layer(point: Point, colour: str, x: alt.X) -> alt.Chart:
     """Return the layer of a small triangle at the chart's upper edge, where a point's interval is cut off."""
-    base = alt.Chart(Rows(values=[{"x": place(point.x), "label": CUT_MARK}]))
+    base = alt.Chart(ChartRows(values=[{"x": place(point.x), "label": CUT_MARK}]))
     mark: alt.Chart = base.mark_text(align="left", dx=3, dy=8, color=colour).encode(
         x=x, y=alt.YValue(0), text=alt.Text("label:N")
     )
@@ -544,7 +546,7 @@ def day_chart(
     )
     y_axis = alt.Axis(title=None, labelExpr=PERCENT_LABEL, tickCount=3, domain=False)
     y = alt.Y("low:Q", scale=alt.Scale(domain=[0, largest], nice=False), axis=y_axis)
-    base = alt.Chart(Rows(values=data)).encode(x=x)
+    base = alt.Chart(ChartRows(values=data)).encode(x=x)
     points = {"size": 22, "filled": True, "fill": colour} if len(data) <= MAX_POINTED_DAYS else False
     left = 42
     return alt.layer(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import altair as alt
 
-from analysis.report.charts.svg import HOVER_MARK, INK, MUTED, Rows, day_format
+from analysis.report.charts.svg import HOVER_MARK, INK, MUTED, ChartRows, day_format
 from analysis.report.plot import Mark, number
 
 LETTER_PX: Final = 13  # letters closer than this would touch
@@ -17,7 +17,7 @@ _MONTHS_NAMED_FROM_DAYS: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class DatedEvent:
     """Describes a moment or a span that a chart marks: a label above the plot, and what it was in `words`.
 
     With `to_x` the span is shaded; without it the moment has an upright line.
@@ -52,7 +52,7 @@ def day_axis(column: str, first: dt.date, last: dt.date, plot_px: int, title: st
 
 
 def event_layers(
-    events: Sequence[Event], x: alt.X, first: float | dt.date, last: float | dt.date, plot_px: int
+    events: Sequence[DatedEvent], x: alt.X, first: float | dt.date, last: float | dt.date, plot_px: int
 ) -> list[Any]:
     """Return the Altair layers that mark the events between `first` and `last` in a chart.
 
@@ -73,7 +73,7 @@ def event_layers(
             }
             for event in spans
         ]
-        mark = alt.Chart(Rows(values=rows)).mark_rect(fill=MUTED, opacity=0.25, stroke=MUTED)
+        mark = alt.Chart(ChartRows(values=rows)).mark_rect(fill=MUTED, opacity=0.25, stroke=MUTED)
         layers.append(
             mark.encode(
                 x=x,
@@ -84,12 +84,12 @@ def event_layers(
     moments = [event for event in inside if event.to_x is None]
     if moments:
         rows = [{"x": place(event.x), "words": _hover(event)} for event in moments]
-        rule = alt.Chart(Rows(values=rows)).mark_rule(color=MUTED, strokeDash=[2, 3])
+        rule = alt.Chart(ChartRows(values=rows)).mark_rule(color=MUTED, strokeDash=[2, 3])
         layers.append(rule.encode(x=x, description=alt.Description("words:N")))
     texts = merged_labels(inside, first, last, plot_px)
     if texts:
         rows = [{"x": place(at), "label": label, "words": HOVER_MARK + words} for at, label, words in texts]
-        text = alt.Chart(Rows(values=rows)).mark_text(align="center", dy=-8, color=INK)
+        text = alt.Chart(ChartRows(values=rows)).mark_text(align="center", dy=-8, color=INK)
         layers.append(
             text.encode(
                 x=x, y=alt.YValue(0), text=alt.Text("label:N"), description=alt.Description("words:N")
@@ -99,7 +99,7 @@ def event_layers(
 
 
 def merged_labels(
-    events: Sequence[Event], first: float | dt.date, last: float | dt.date, plot_px: int
+    events: Sequence[DatedEvent], first: float | dt.date, last: float | dt.date, plot_px: int
 ) -> list[tuple[float | dt.date, str, str]]:
     """Join the labels of events that lie too close for two texts; return (x, label, words) of each text.
 
@@ -127,7 +127,7 @@ def hover_layer(
     """Return a layer of invisible strips, one per (from, to, words), that show the words to a pointer."""
     is_time = isinstance(spans[0][0], dt.date)
     rows = [{"x": place(low), "to": place(high), "words": HOVER_MARK + words} for low, high, words in spans]
-    mark = alt.Chart(Rows(values=rows)).mark_rect(fill=INK, opacity=0)
+    mark = alt.Chart(ChartRows(values=rows)).mark_rect(fill=INK, opacity=0)
     strips: alt.Chart = mark.encode(
         x=x,
         x2=alt.X2(f"to:{'T' if is_time else 'Q'}"),
@@ -138,15 +138,15 @@ def hover_layer(
     return strips
 
 
-def _hover(event: Event) -> str:
+def _hover(event: DatedEvent) -> str:
     return HOVER_MARK + (event.words or event.label)
 
 
-def _order(event: Event) -> tuple[float, str]:
+def _order(event: DatedEvent) -> tuple[float, str]:
     return number(event.x), event.label
 
 
-def plot_marks(events: Sequence[Event]) -> list[Mark]:
+def plot_marks(events: Sequence[DatedEvent]) -> list[Mark]:
     """Return events as a plot marks them."""
     return [
         Mark(

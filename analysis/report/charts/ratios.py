@@ -16,8 +16,8 @@ from analysis.report.charts.svg import (
     PERCENT_LABEL,
     ROW_HEIGHT_PX,
     WIDE_PX,
+    ChartRows,
     Drawing,
-    Rows,
     draw,
     label_width,
     row_labels,
@@ -109,7 +109,7 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
     )
     layers: list[alt.Chart] = []
     if axis.reference is not None:
-        line = alt.Chart(Rows(values=[{"at": axis.reference}]))
+        line = alt.Chart(ChartRows(values=[{"at": axis.reference}]))
         layers.append(
             line.mark_rule(color=MUTED, strokeDash=[2, 3]).encode(x=alt.X("at:Q", scale=scale, axis=ruler))
         )
@@ -169,12 +169,12 @@ def _domain(rows: Sequence[RatioRow], axis: RatioAxis) -> list[float]:
     return [0.92 * lowest, max(end, 1.08 * (axis.reference or 0))]
 
 
-def _data(rows: Sequence[RatioRow], axis: RatioAxis) -> Rows:
+def _data(rows: Sequence[RatioRow], axis: RatioAxis) -> ChartRows:
     marks: dict[str, list[RatioRow]] = {}
     for row in rows:
         marks.setdefault(row.row, []).append(row)
     said = {name: _words(found, axis) for name, found in marks.items()}
-    return Rows(values=[_values(asdict(row)) | {"words": said[row.row]} for row in rows])
+    return ChartRows(values=[_values(asdict(row)) | {"words": said[row.row]} for row in rows])
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:

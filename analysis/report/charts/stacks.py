@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import altair as alt
 from markupsafe import Markup
 
-from analysis.report.charts.marks import Event, day_axis, event_layers, hover_layer, place, plot_marks
+from analysis.report.charts.marks import DatedEvent, day_axis, event_layers, hover_layer, place, plot_marks
 from analysis.report.charts.svg import (
     INK,
     NARROW_PX,
@@ -17,8 +17,8 @@ from analysis.report.charts.svg import (
     PERCENT_LABEL,
     UNKNOWN_FILL,
     WIDE_PX,
+    ChartRows,
     Drawing,
-    Rows,
     draw,
 )
 from analysis.report.model import LegendKey, Panel
@@ -86,7 +86,12 @@ def slabs(layers: Sequence[Layer], period: Period) -> list[Slab]:
 
 
 def stack_panel(
-    name: str, title: str, layers: Sequence[Layer], periods: Sequence[Period], *, events: Sequence[Event] = ()
+    name: str,
+    title: str,
+    layers: Sequence[Layer],
+    periods: Sequence[Period],
+    *,
+    events: Sequence[DatedEvent] = (),
 ) -> Panel:
     """Return the chart of stacked shares as a wide SVG, with names beside the layers, and a narrow one.
 
@@ -108,7 +113,7 @@ def stack_panel(
 
 
 def stack_plot(
-    label: str, layers: Sequence[Layer], periods: Sequence[Period], events: Sequence[Event] = ()
+    label: str, layers: Sequence[Layer], periods: Sequence[Period], events: Sequence[DatedEvent] = ()
 ) -> Plot:
     """Return the numbers of a chart of stacked shares."""
 
@@ -142,7 +147,7 @@ def stack_plot(
 
 
 def stack_chart(
-    layers: Sequence[Layer], periods: Sequence[Period], *, events: Sequence[Event] = (), width_px: int
+    layers: Sequence[Layer], periods: Sequence[Period], *, events: Sequence[DatedEvent] = (), width_px: int
 ) -> Drawing:
     """Return the Altair chart of stacked shares.
 
@@ -204,7 +209,7 @@ def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
     axis = alt.Axis(
         title="Part of blocks", titleY=-12, labelExpr=PERCENT_LABEL, tickCount=5, domain=False, **look
     )
-    mark = alt.Chart(Rows(values=list(rows))).mark_area(
+    mark = alt.Chart(ChartRows(values=list(rows))).mark_area(
         fill=fill, stroke=PAPER, strokeWidth=0.75, interpolate="step-after"
     )
     chart: alt.Chart = mark.encode(x=x, y=alt.Y("high:Q", scale=scale, axis=axis), y2=alt.Y2("low:Q"))
@@ -214,7 +219,9 @@ def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
 def _frame(period: Period, x: alt.X) -> alt.Chart:
     """Return a dashed, lightened frame over a period of which the data has only a part."""
     rows = [{"x": f"{period.from_day}", "to": f"{period.to_day}"}]
-    mark = alt.Chart(Rows(values=rows)).mark_rect(fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3])
+    mark = alt.Chart(ChartRows(values=rows)).mark_rect(
+        fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3]
+    )
     frame: alt.Chart = mark.encode(x=x, x2=alt.X2("to:T"), y=alt.YValue(0), y2=alt.Y2Value(HEIGHT_PX))
     return frame
 
@@ -230,7 +237,7 @@ def _names(layers: Sequence[Layer], period: Period, plot_px: int) -> alt.Chart:
         for slab in slabs(layers, period)
         if slab.high - slab.low >= _LEAST_NAMED_RATIO
     ]
-    mark = alt.Chart(Rows(values=rows)).mark_text(align="left", limit=NAMES_PX - 10, color=INK)
+    mark = alt.Chart(ChartRows(values=rows)).mark_text(align="left", limit=NAMES_PX - 10, color=INK)
     names: alt.Chart = mark.encode(
         x=alt.XValue(plot_px + 8),
         y=alt.Y("y:Q", scale=alt.Scale(domain=[0, 1], nice=False)),

@@ -50,7 +50,7 @@ _DROPPED: Final = frozenset(
 _REFERENCE: Final = re.compile(r"url\(#([^)]+)\)")
 
 
-class Rows(alt.InlineData):
+class ChartRows(alt.InlineData):
     """Is the data of a chart: a list of dicts, which Altair neither checks nor copies.
 
     Altair copies a chart at every step of making it, and would copy each row of its data as well.
@@ -58,7 +58,7 @@ class Rows(alt.InlineData):
 
     _class_is_valid_at_instantiation = False
 
-    def __deepcopy__(self, _: object) -> "Rows":
+    def __deepcopy__(self, _: object) -> "ChartRows":
         return self
 
 

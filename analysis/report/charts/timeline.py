@@ -9,8 +9,8 @@ import altair as alt
 
 from analysis.report.charts.svg import (
     ROW_HEIGHT_PX,
+    ChartRows,
     Drawing,
-    Rows,
     day_format,
     label_width,
     row_labels,
@@ -42,7 +42,7 @@ def timeline_chart(
     rows = [
         {**asdict(span), "from_at": timestamp(span.from_at), "to_at": timestamp(span.to_at)} for span in spans
     ]
-    base = alt.Chart(Rows(values=rows)).encode(y=alt.Y("row:N", sort=order, axis=None))
+    base = alt.Chart(ChartRows(values=rows)).encode(y=alt.Y("row:N", sort=order, axis=None))
     x = alt.X(
         "from_at:T",
         scale=alt.Scale(type="utc", domain=[timestamp(from_at), timestamp(to_at)], nice=False),

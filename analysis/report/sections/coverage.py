@@ -8,7 +8,7 @@ from markupsafe import Markup
 from analysis.report.charts.svg import NARROW_PX, WIDE_PX, draw
 from analysis.report.charts.timeline import Span, timeline_chart
 from analysis.report.data import ALL, Marts, Row
-from analysis.report.model import Column, Content, Figure, LegendKey, Panel, Table, TableRow
+from analysis.report.model import Content, Figure, LegendKey, Panel, Table, TableColumn, TableRow
 from analysis.report.tables import column, mart_table, text_column, text_head
 from analysis.report.text import count, duration, listed, moment, percent, plural, printable, text_of
 from analysis.report.topic import Topic
@@ -16,7 +16,7 @@ from analysis.report.topic import Topic
 MAX_HOLES: Final = 50
 SEEN_COLOUR: Final = "var(--accent-1)"
 HOLE_COLOUR: Final = "var(--accent-2)"
-FROM_TO: Final = tuple(Column(label=label, unit="UTC", kind="text") for label in ("From", "To"))
+FROM_TO: Final = tuple(TableColumn(label=label, unit="UTC", kind="text") for label in ("From", "To"))
 
 
 def sentences(marts: Marts) -> list[str]:
@@ -112,11 +112,11 @@ def _table(marts: Marts) -> Table:
         head="Node and topic",
         columns=[
             *FROM_TO,
-            Column(label="Observed"),
-            Column(label="Of"),
-            Column(label="Part"),
-            Column(label="Holes"),
-            Column(label="Messages"),
+            TableColumn(label="Observed"),
+            TableColumn(label="Of"),
+            TableColumn(label="Part"),
+            TableColumn(label="Holes"),
+            TableColumn(label="Messages"),
         ],
         rows=[
             TableRow(
@@ -146,9 +146,9 @@ def _hole_table(holes: list[Row]) -> Table:
         head="Node and topic",
         columns=[
             *FROM_TO,
-            Column(label="Length"),
-            Column(label="Reason", kind="text"),
-            Column(label="Detail", kind="long"),
+            TableColumn(label="Length"),
+            TableColumn(label="Reason", kind="text"),
+            TableColumn(label="Detail", kind="long"),
         ],
         rows=[
             TableRow(

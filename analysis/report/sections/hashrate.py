@@ -9,7 +9,7 @@ from typing import Final
 from analysis.report import time_marks
 from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import HASHRATE_LABEL, Axis, Line, Point, interval_point, line_panel
-from analysis.report.charts.marks import Event
+from analysis.report.charts.marks import DatedEvent
 from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
 from analysis.report.data import Marts, Read, Row
 from analysis.report.model import Content, Figure, LegendKey, Table, Unanswered
@@ -183,7 +183,7 @@ def _course_figure(marts: Marts) -> Figure:
     lines = _course_lines(marts, course, segments)
     dated = time_marks.events(marts, course[0][0], course[-1][0])
     breaks = [
-        Event(x=row["first_day"], label="B", words=f"{row['first_day']}: the growth changes")
+        DatedEvent(x=row["first_day"], label="B", words=f"{row['first_day']}: the growth changes")
         for row in segments[1:]
     ]
     period = "UTC day" if course[0][1]["period_kind"] == "day" else "difficulty epoch"

@@ -8,7 +8,7 @@ from typing import Final
 
 from analysis.catalog import Model, load_catalog
 from analysis.report.data import Marts
-from analysis.report.model import Column, Content, Definition, DefinitionList, Table, TableRow
+from analysis.report.model import Content, Definition, DefinitionList, Table, TableColumn, TableRow
 from analysis.report.text import printable
 from analysis.report.topic import Topic
 
@@ -89,7 +89,7 @@ def _run(marts: Marts) -> Content:
                 table_id="run-table",
                 caption="Versions, nodes, rules and dataset",
                 head="What",
-                columns=[Column(label="Value", kind="long")],
+                columns=[TableColumn(label="Value", kind="long")],
                 rows=[
                     TableRow(
                         head=printable(key).replace("_", " "),

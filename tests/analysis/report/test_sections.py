@@ -8,7 +8,7 @@ import pytest
 
 from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_ticks, line_panel
 from analysis.report.data import MAX_DAYS, Marts
-from analysis.report.model import Column, Figure, Page, Section, Table
+from analysis.report.model import Figure, Page, Section, Table, TableColumn
 from analysis.report.page import page
 from analysis.report.sections import attribution, hashrate, network, policy, read_marts, revenue
 from tests.analysis.report import report_marts
@@ -338,7 +338,7 @@ def test_few_columns_stand_beside_a_narrow_chart(filled: dict[str, Section]) -> 
 def test_a_column_without_a_name_is_refused() -> None:
     """A head without text could be neither read out nor used to sort."""
     with pytest.raises(ValueError, match="needs a label"):
-        Column(label="")
+        TableColumn(label="")
 
 
 @pytest.mark.parametrize(

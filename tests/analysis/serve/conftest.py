@@ -12,7 +12,7 @@ import requests
 from analysis.engine import build
 from analysis.serve.address import bound
 from analysis.serve.app import application
-from analysis.serve.listener import BoundedServer
+from analysis.serve.bounded_server import BoundedServer
 from analysis.serve.results import Results
 from tests.analysis.report.chromium import Tab
 from tests.analysis.serve.hostile_world import RULES, tables

@@ -10,8 +10,8 @@ import pytest
 
 from analysis.serve.address import bound
 from analysis.serve.app import Revalidation, application
+from analysis.serve.bounded_server import BoundedServer
 from analysis.serve.kept import ENTRY_BYTES, MOMENTARY, KeptAnswers
-from analysis.serve.listener import BoundedServer
 from analysis.serve.results import Results
 from tests.analysis.serve.conftest import Site, copied
 from tests.analysis.serve.test_api import shown

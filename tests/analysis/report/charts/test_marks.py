@@ -3,15 +3,15 @@
 import datetime as dt
 import itertools
 
-from analysis.report.charts.marks import LETTER_PX, Event, merged_labels
+from analysis.report.charts.marks import LETTER_PX, DatedEvent, merged_labels
 
 FIRST, LAST = dt.date(2026, 1, 1), dt.date(2026, 4, 11)  # 100 days
 PLOT_PX = 1000  # ten pixels per day
 
 
-def event(day: int, label: str) -> Event:
+def event(day: int, label: str) -> DatedEvent:
     """Return an event some days after the first day of the chart."""
-    return Event(x=FIRST + dt.timedelta(days=day), label=label, words=f"{label} on day {day}")
+    return DatedEvent(x=FIRST + dt.timedelta(days=day), label=label, words=f"{label} on day {day}")
 
 
 def test_labels_with_room_stay_apart() -> None:

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from analysis.report.charts.marks import Event
+from analysis.report.charts.marks import DatedEvent
 from analysis.report.charts.stacks import HEIGHT_PX, Layer, Period, slabs, stack_panel
 from tests.analysis.report.charts import drawings
 
@@ -81,7 +81,7 @@ def test_unknown_blocks_are_hatched_and_not_only_coloured() -> None:
 def test_each_period_shows_its_values_to_a_pointer() -> None:
     """The words of every period can be read with a pointer, and those of an event too."""
     periods = [period(0, 0.5, 0.3), period(1, 0.25, 0.5)]
-    event = Event(x=FIRST + dt.timedelta(days=1), label="H", words="halving, block 840,000")
+    event = DatedEvent(x=FIRST + dt.timedelta(days=1), label="H", words="halving, block 840,000")
     panel = stack_panel("s", "t", LAYERS, periods, events=[event])
 
     shown = drawings.values_shown(panel.wide)

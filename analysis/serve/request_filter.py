@@ -43,7 +43,7 @@ HEADERS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-class Guard:
+class RequestFilter:
     """Wraps an ASGI application: refuses strangers, and adds the headers that protect a page.
 
     `hosts` are the names under which the page may be asked for besides those of loopback.

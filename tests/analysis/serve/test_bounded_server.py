@@ -10,7 +10,7 @@ from pathlib import Path
 
 import requests
 
-from analysis.serve.listener import MAX_CONNECTIONS
+from analysis.serve.bounded_server import MAX_CONNECTIONS
 from tests.analysis.serve.conftest import Site
 
 N_IDLE = 1000

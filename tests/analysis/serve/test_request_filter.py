@@ -9,7 +9,7 @@ import pytest
 from analysis.errors import ServeError
 from analysis.serve.address import bound, read_token
 from analysis.serve.app import application
-from analysis.serve.listener import BoundedServer
+from analysis.serve.bounded_server import BoundedServer
 from analysis.serve.results import Results
 from tests.analysis.serve.conftest import Site, copied
 

@@ -13,8 +13,8 @@ from analysis.attribution.rules import load_rules
 from analysis.errors import ServeError
 from analysis.serve.address import bound
 from analysis.serve.app import application
-from analysis.serve.listener import BoundedServer
-from analysis.serve.live import MAX_EVENTS, LiveFeed
+from analysis.serve.bounded_server import BoundedServer
+from analysis.serve.live_feed import MAX_EVENTS, LiveFeed
 from analysis.serve.results import Results
 from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer

@@ -55,7 +55,7 @@ class NotFoundError(DatabaseError):
     """Means that the dataset has no pool, block, transaction or mart of the given name."""
 
 
-class Part(NamedTuple):
+class MartRows(NamedTuple):
     """Names rows of a mart that belong to a pool or block: its columns, the order, and how many at most."""
 
     mart: str
@@ -66,47 +66,47 @@ class Part(NamedTuple):
 
 
 # What is known of one pool, by the name of the part of the answer.
-POOL_PARTS: Final[Mapping[str, Part]] = MappingProxyType(
+POOL_PARTS: Final[Mapping[str, MartRows]] = MappingProxyType(
     {
-        "shares": Part("pool_share_window", "window_days NULLS LAST"),
-        "periods": Part(
+        "shares": MartRows("pool_share_window", "window_days NULLS LAST"),
+        "periods": MartRows(
             "pool_share_period",
             "period_kind, from_day DESC",
             where="period_kind IN ('day', 'month')",
             most=800,
         ),
-        "life": Part("pool_life"),
-        "empty": Part("empty_intervals"),
-        "ordering": Part("pool_ordering"),
-        "algorithms": Part("pool_algorithm", "segment"),
-        "feerates": Part("feerate_strategy", "feerate_kind"),
-        "templates": Part("template_audit", "from_age_s"),
-        "fees_taken": Part("fee_capture"),
-        "out_of_band": Part("out_of_band"),
-        "policy": Part("pool_policy", "feature"),
-        "signalling": Part("signalling", "signal", where="n_signalling > 0"),
-        "header_times": Part("pool_clock"),
-        "makers": Part("sub_pool", "block_count DESC, maker"),
-        "clock": Part("header_clock", "clock"),
-        "stale": Part("stale_rate"),
-        "rules": Part("attribution_rule", "decided_count DESC, rule_id"),
-        "conflicts": Part("attribution_conflict", "block_count DESC, other"),
+        "life": MartRows("pool_life"),
+        "empty": MartRows("empty_intervals"),
+        "ordering": MartRows("pool_ordering"),
+        "algorithms": MartRows("pool_algorithm", "segment"),
+        "feerates": MartRows("feerate_strategy", "feerate_kind"),
+        "templates": MartRows("template_audit", "from_age_s"),
+        "fees_taken": MartRows("fee_capture"),
+        "out_of_band": MartRows("out_of_band"),
+        "policy": MartRows("pool_policy", "feature"),
+        "signalling": MartRows("signalling", "signal", where="n_signalling > 0"),
+        "header_times": MartRows("pool_clock"),
+        "makers": MartRows("sub_pool", "block_count DESC, maker"),
+        "clock": MartRows("header_clock", "clock"),
+        "stale": MartRows("stale_rate"),
+        "rules": MartRows("attribution_rule", "decided_count DESC, rule_id"),
+        "conflicts": MartRows("attribution_conflict", "block_count DESC, other"),
     }
 )
 # What is known of one block.
-BLOCK_PARTS: Final[Mapping[str, Part]] = MappingProxyType(
+BLOCK_PARTS: Final[Mapping[str, MartRows]] = MappingProxyType(
     {
-        "candidates": Part("pool_candidates", "rank"),
-        "arrivals": Part("block_propagation", "seen_at, node"),
-        "mempools": Part("block_mempool", "node"),
-        "templates": Part("template_audit_block", "node, from_age_s"),
-        "fees_taken": Part("fee_capture_block", "node"),
-        "feerates": Part("feerate_strategy_block", "feerate_kind, node"),
-        "order": Part("block_order"),
-        "algorithm": Part("block_algorithm"),
-        "revenue": Part("block_revenue"),
-        "empty": Part("empty_evidence"),
-        "owners": Part("block_owner", "grouped_by"),
+        "candidates": MartRows("pool_candidates", "rank"),
+        "arrivals": MartRows("block_propagation", "seen_at, node"),
+        "mempools": MartRows("block_mempool", "node"),
+        "templates": MartRows("template_audit_block", "node, from_age_s"),
+        "fees_taken": MartRows("fee_capture_block", "node"),
+        "feerates": MartRows("feerate_strategy_block", "feerate_kind, node"),
+        "order": MartRows("block_order"),
+        "algorithm": MartRows("block_algorithm"),
+        "revenue": MartRows("block_revenue"),
+        "empty": MartRows("empty_evidence"),
+        "owners": MartRows("block_owner", "grouped_by"),
     }
 )
 
@@ -310,7 +310,9 @@ def _after_with(chosen: str) -> str:
     return chosen + BLOCKS.strip().removeprefix("WITH")
 
 
-def _parts(reader: Reader, parts: Mapping[str, Part], column: str, value: Any) -> dict[str, Sequence[Row]]:
+def _parts(
+    reader: Reader, parts: Mapping[str, MartRows], column: str, value: Any
+) -> dict[str, Sequence[Row]]:
     """Return for each part its rows with `value` in `column`."""
     return {
         name: reader.rows(
