@@ -176,7 +176,7 @@ class Unanswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class SectionContent:
     """Holds the figures and tables of a section, and in `missing` which data the parts left out lack.
 
     A plain text in `missing` is about the question of the section itself.

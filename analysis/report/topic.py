@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from analysis.report.data import Marts, Read
-from analysis.report.model import Content, Section, Unanswered
+from analysis.report.model import Section, SectionContent, Unanswered
 from analysis.report.text import NO_BLOCKS, intervals_named_once
 
 
@@ -20,7 +20,7 @@ class Topic:
     title: str
     question: str
     intro: str
-    content: Callable[[Marts], Content]
+    content: Callable[[Marts], SectionContent]
     sentences: Callable[[Marts], list[str]] | None = None
     reads: Mapping[str, Read] = field(default_factory=dict)
 

@@ -11,7 +11,7 @@ from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import Axis, Line, Point, line_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Table, Unanswered
+from analysis.report.model import Figure, SectionContent, Table, Unanswered
 from analysis.report.tables import (
     MartColumn,
     RowHead,
@@ -113,7 +113,7 @@ def sentences(marts: Marts) -> list[str]:
     return said
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section's content: methods, conflicts, rules, doubtful blocks, third parties' labels."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
@@ -133,7 +133,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts.append(_rule_table(marts))
     if marts.doubtful:
         parts.append(_doubtful_table(marts))
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _method(row: Row) -> str:

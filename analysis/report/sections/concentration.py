@@ -17,7 +17,7 @@ from analysis.report.charts.lines import (
 )
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Panel, Table, Unanswered
+from analysis.report.model import Figure, Panel, SectionContent, Table, Unanswered
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.pools import whole_concentration
 from analysis.report.tables import (
@@ -112,7 +112,7 @@ def sentences(marts: Marts) -> list[str]:
     return said + _changes(marts) + _lives(marts)
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section: indices, largest owners, changes of shares, pools that come, go or change name."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
@@ -134,7 +134,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts.append(_life_table(marts))
     if marts.rows("pool_rename"):
         parts.append(_rename_table(marts))
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _span(low: float, high: float) -> str:

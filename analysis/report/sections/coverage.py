@@ -8,7 +8,7 @@ from markupsafe import Markup
 from analysis.report.charts.svg import NARROW_PX, WIDE_PX, draw
 from analysis.report.charts.timeline import Span, timeline_chart
 from analysis.report.data import ALL, Marts, Row
-from analysis.report.model import Content, Figure, LegendKey, Panel, Table, TableColumn, TableRow
+from analysis.report.model import Figure, LegendKey, Panel, SectionContent, Table, TableColumn, TableRow
 from analysis.report.tables import column, mart_table, text_column, text_head
 from analysis.report.text import count, duration, listed, moment, percent, plural, printable, text_of
 from analysis.report.topic import Topic
@@ -41,7 +41,7 @@ def sentences(marts: Marts) -> list[str]:
     ]
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section's content: when each stream was observed, holes, exclusions, failed checks."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
@@ -54,7 +54,7 @@ def figures_and_tables(marts: Marts) -> Content:
     if marts.holes:
         parts.append(_hole_table(marts.holes))
     parts += [table for table in (_exclusion_table(marts), _check_table(marts)) if table.rows]
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _figure(marts: Marts) -> Figure:

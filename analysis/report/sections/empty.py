@@ -12,7 +12,7 @@ from analysis.report.charts.lines import CUT_MARK, PLAIN_LABEL, Axis, Line, Poin
 from analysis.report.charts.ratios import ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import ALL, Marts, Read, Row
-from analysis.report.model import Content, Figure, LegendKey, Table, Unanswered
+from analysis.report.model import Figure, LegendKey, SectionContent, Table, Unanswered
 from analysis.report.pool_comparison import SIGNIFICANCE, by_count, outlier_sentences
 from analysis.report.pools import left_out_note, ratio_row, rows_to_draw
 from analysis.report.tables import (
@@ -106,7 +106,7 @@ def sentences(marts: Marts) -> list[str]:
     return [*said, *_interval_sentence(overall), *cause_sentences(marts)]
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section's content: rate of empty blocks, their intervals against others, likely reasons."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
@@ -122,7 +122,7 @@ def figures_and_tables(marts: Marts) -> Content:
         causes, unknown = cause_parts(marts)
         parts += causes
         missing += unknown
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[Unanswered | str]]:

@@ -19,7 +19,7 @@ from analysis.report.charts.lines import (
 from analysis.report.charts.ratios import TRANSACTIONS, Mark, RatioAxis, RatioRow, ratio_drawing
 from analysis.report.charts.svg import PANEL_PX, PERCENT_LABEL
 from analysis.report.data import ALL, FEERATE_KINDS, Marts, Read, Row
-from analysis.report.model import Content, Figure, LegendKey, Panel, Table, Unanswered
+from analysis.report.model import Figure, LegendKey, Panel, SectionContent, Table, Unanswered
 from analysis.report.pool_comparison import by_blocks, outlier_sentences
 from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to_draw
 from analysis.report.tables import (
@@ -114,7 +114,7 @@ def sentences(marts: Marts) -> list[str]:
     return said + choice_sentences(marts)
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section's content: which part of high and of low feerates each pool's blocks took.
 
     X is the number of transactions in a block, and waiting transactions are ranked by feerate. The section
@@ -140,7 +140,7 @@ def figures_and_tables(marts: Marts) -> Content:
             missing.append(NO_LOW_FEERATES)
     else:
         missing.append(NO_MEMPOOL)
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def choice_parts(marts: Marts) -> list[Figure | Table]:

@@ -8,7 +8,7 @@ from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import PLAIN_LABEL
 from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Table
+from analysis.report.model import Figure, SectionContent, Table
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.tables import MartColumn, RowHead, column, mart_table
 from analysis.report.text import listed, moment, p_claim, p_value, plural, quotient, quotient_range
@@ -62,7 +62,7 @@ def sentences(marts: Marts) -> list[str]:
     return said
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section: the change of each series at each halving, beside its changes on placebo dates."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
@@ -81,7 +81,7 @@ def figures_and_tables(marts: Marts) -> Content:
                 else ""
             )
         )
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _figure(marts: Marts, known: Sequence[Row]) -> Figure:

@@ -12,7 +12,7 @@ from analysis.report.charts.lines import HASHRATE_LABEL, Axis, Line, Point, inte
 from analysis.report.charts.marks import DatedEvent
 from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, LegendKey, Table, Unanswered
+from analysis.report.model import Figure, LegendKey, SectionContent, Table, Unanswered
 from analysis.report.pools import MAX_CHART_POOLS, pool_colour
 from analysis.report.tables import (
     MartColumn,
@@ -106,7 +106,7 @@ def sentences(marts: Marts) -> list[str]:
     return [*said, *_growth(marts, fit)]
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section: hashrate by two methods over time and per pool, and fits of exponential growth."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
@@ -122,7 +122,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts += [_growth_table(marts), *_growth_group_tables(marts), _segment_table(marts)]
     else:
         missing.append(NOT_ENOUGH_DAYS)
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _growth(marts: Marts, fit: Row) -> list[str]:

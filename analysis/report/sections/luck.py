@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Table
+from analysis.report.model import SectionContent, Table
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.tables import (
     MartColumn,
@@ -52,7 +52,7 @@ def sentences(marts: Marts) -> list[str]:
     return [*_luck(marts), *_runs(marts), *_races(marts)]
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return up to four folded tables on luck, runs of blocks and races, the least likely rows first."""
     tables: list[Table] = []
     if marts.rows("luck"):
@@ -64,7 +64,7 @@ def figures_and_tables(marts: Marts) -> Content:
     if marts.rows("published_hashrate"):
         tables.append(_published_table(marts))
     missing = [] if tables else ["A pool needs 20 blocks. `pool-collector backfill` reads older blocks."]
-    return Content(parts=tables, missing=missing)
+    return SectionContent(parts=tables, missing=missing)
 
 
 def _unusual(rows: Sequence[Row]) -> list[Row]:

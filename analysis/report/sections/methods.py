@@ -8,7 +8,7 @@ from typing import Final
 
 from analysis.catalog import Model, load_catalog
 from analysis.report.data import Marts
-from analysis.report.model import Content, Definition, DefinitionList, Table, TableColumn, TableRow
+from analysis.report.model import Definition, DefinitionList, SectionContent, Table, TableColumn, TableRow
 from analysis.report.text import printable
 from analysis.report.topic import Topic
 
@@ -52,7 +52,7 @@ TERMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def _methods(_marts: Marts) -> Content:
+def _methods(_marts: Marts) -> SectionContent:
     """Return the section on methods: each mart's method, quoted from its SQL file, and the terms."""
     models = load_catalog().by_name
     marts = [
@@ -65,7 +65,7 @@ def _methods(_marts: Marts) -> Content:
         if model.layer == "marts"
     ]
     terms = [Definition(term=term, paragraphs=[text]) for term, text in TERMS.items()]
-    return Content(
+    return SectionContent(
         parts=[
             DefinitionList(list_id="terms", caption="Terms", terms=terms),
             DefinitionList(list_id="marts", caption="How each table is made", terms=marts),
@@ -81,9 +81,9 @@ def _parameters(model: Model) -> list[str]:
     return [f"Parameters: {'; '.join(named)}"]
 
 
-def _run(marts: Marts) -> Content:
+def _run(marts: Marts) -> SectionContent:
     """Return the table of the run manifest: versions, nodes, rules and dataset."""
-    return Content(
+    return SectionContent(
         parts=[
             Table(
                 table_id="run-table",

@@ -16,7 +16,7 @@ from analysis.report.charts.lines import (
 from analysis.report.charts.ratios import ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import ALL, Marts, Read, Row
-from analysis.report.model import Content, Figure, Table, Unanswered
+from analysis.report.model import Figure, SectionContent, Table, Unanswered
 from analysis.report.pools import left_out_note, ratio_row, rows_to_draw
 from analysis.report.sections import clocks
 from analysis.report.tables import (
@@ -113,7 +113,7 @@ def _of_our_nodes(marts: Marts) -> list[str]:
     ]
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section: stale blocks, reorganisations, propagation between our nodes, clocks of others."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
@@ -133,8 +133,8 @@ def figures_and_tables(marts: Marts) -> Content:
         missing.append(ONE_NODE)
     parts += clocks.tables(marts)
     if not parts:
-        return Content(parts=[], missing=[NOT_WATCHED])
-    return Content(parts=parts, missing=missing)
+        return SectionContent(parts=[], missing=[NOT_WATCHED])
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _stale_figure(marts: Marts, rows: Sequence[Row]) -> Figure:

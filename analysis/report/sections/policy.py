@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Table
+from analysis.report.model import SectionContent, Table
 from analysis.report.sections.algorithm import algorithm_table, algorithm_words, told_apart
 from analysis.report.tables import (
     MartColumn,
@@ -71,14 +71,14 @@ def sentences(marts: Marts) -> list[str]:
     return [*_refusals(marts), *_signals(marts)]
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Make the section: a line per pool in plain words, then the evidence in folded tables.
 
     Where every pool only mines what our nodes accept, nothing tells them apart, and there is no section.
     """
     facts = {name: marts.ranked(name) for name in READS}
     if not _tells_apart(facts):
-        return Content(parts=[], missing=[LACKS])
+        return SectionContent(parts=[], missing=[LACKS])
     rows, signals, clocks = facts["pool_policy"], facts["signalling"], facts["pool_clock"]
     segments = facts["pool_algorithm"]
     parts = [_words_table(marts, facts)]
@@ -90,7 +90,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts.append(_clock_table(marts, clocks))
     if segments:
         parts.append(algorithm_table(marts, segments))
-    return Content(parts=parts, missing=[])
+    return SectionContent(parts=parts, missing=[])
 
 
 def in_words(facts: Facts) -> str:

@@ -11,7 +11,7 @@ from analysis.report.charts.lines import PLAIN_LABEL, USD_LABEL, Axis, Line, Poi
 from analysis.report.charts.ratios import RatioAxis, RatioRow, ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Panel, Table, Unanswered
+from analysis.report.model import Figure, Panel, SectionContent, Table, Unanswered
 from analysis.report.pool_comparison import SIGNIFICANCE
 from analysis.report.tables import (
     MartColumn,
@@ -117,7 +117,7 @@ def sentences(marts: Marts) -> list[str]:
     return said + _threshold(marts) + _dilemmas(marts)
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section's content: revenue and hashprice over time and per pool, and three patterns.
 
     They are the threshold of hashprice, the Malthusian trap and the prisoner's dilemma.
@@ -148,7 +148,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts += [_growth_table(marts), *_growth_group_tables(marts)]
     else:
         missing.append(NO_GROWTH)
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _threshold(marts: Marts) -> list[str]:

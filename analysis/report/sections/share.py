@@ -12,7 +12,7 @@ from analysis.report.basis import on_blocks
 from analysis.report.charts.lines import day_chart
 from analysis.report.charts.svg import draw
 from analysis.report.data import Marts, Read, Row, is_per_day
-from analysis.report.model import Content, Figure, Panel, Table
+from analysis.report.model import Figure, Panel, SectionContent, Table
 from analysis.report.pools import left_out_note, pool_colour, prominent_pools
 from analysis.report.tables import MAX_TABLE_ROWS, MartColumn, column, mart_table, pool_head, ratio_columns
 from analysis.report.text import (
@@ -60,7 +60,7 @@ def sentences(marts: Marts) -> list[str]:
     return said + share_windows.recent_leader(marts) + share_windows.risers(marts)
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section: how many blocks each pool mined, over the whole window and over time."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
@@ -73,7 +73,7 @@ def figures_and_tables(marts: Marts) -> Content:
         if stack:
             parts += [stack, *share_windows.period_tables(marts)]
         parts += [share_windows.window_table(marts), _course_figure(marts, days), _day_table(marts, days)]
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _leaders(marts: Marts, ranked: Sequence[Row]) -> list[str]:

@@ -13,7 +13,7 @@ from analysis.report.charts.lines import DURATION_LABEL, Axis, Line, Point, line
 from analysis.report.charts.ratios import TRANSACTIONS, ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import ALL, Marts, Read, Row
-from analysis.report.model import Content, Figure, Table
+from analysis.report.model import Figure, SectionContent, Table
 from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to_draw
 from analysis.report.tables import MartColumn, RowHead, column, mart_table, pool_head, ratio_columns
 from analysis.report.text import (
@@ -121,7 +121,7 @@ def _candidate_sentences(marts: Marts) -> list[str]:
     return said
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section's content: how well blocks match templates by age, and who takes low feerates."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
@@ -138,7 +138,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts += [_candidate_figure(marts, judged), _candidate_table(marts)]
         if marts.rows("out_of_band_candidates"):
             parts.append(_list_table(marts))
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _score_figure(marts: Marts, rows: Sequence[Row]) -> Figure:

@@ -17,7 +17,7 @@ from analysis.report.charts.lines import (
 )
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
-from analysis.report.model import Content, Figure, Panel, Table
+from analysis.report.model import Figure, Panel, SectionContent, Table
 from analysis.report.pools import N_COLOURS
 from analysis.report.tables import MartColumn, RowHead, column, mart_table, ratio_columns, text_head
 from analysis.report.text import (
@@ -83,7 +83,7 @@ def sentences(marts: Marts) -> list[str]:
     return said
 
 
-def figures_and_tables(marts: Marts) -> Content:
+def figures_and_tables(marts: Marts) -> SectionContent:
     """Return the section: how transactions wait and end by feerate decile, and what users sent per day."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
@@ -96,7 +96,7 @@ def figures_and_tables(marts: Marts) -> Content:
         parts += [_day_figure(marts), _use_figure(marts)]
     if marts.rows("user_day"):
         parts += [_fee_table(marts), _use_table(marts)]
-    return Content(parts=parts, missing=missing)
+    return SectionContent(parts=parts, missing=missing)
 
 
 def _half(row: Row) -> str:
