@@ -28,7 +28,7 @@ Assembler = Callable[["Maker"], Order]
 
 @dataclass
 class World:
-    """The rows of a dataset, and the truth: the pool of each height."""
+    """Holds the rows of a dataset, and the truth: the pool of each height."""
 
     tables: Tables
     pool_at: dict[int, str] = field(default_factory=dict)

@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def told(builds: dict[str, dict[str, Any]], size: Size) -> dict[str, dict[str, Any]]:
-    """Say what the builds of one length cost, and add their part of a full build."""
+    """Print what the builds of one length cost, and add each cost as a part of a full build."""
     full_s = builds["full"]["processor_s"]
     for name, build in builds.items():
         build["part_of_full"] = build["processor_s"] / full_s

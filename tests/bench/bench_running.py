@@ -39,7 +39,7 @@ def feed(node: Node, n_released: Callable[[], int]) -> None:
 
 
 class Running:
-    """The collector, run in this process on the node that stands in, until `finish`."""
+    """Runs the collector in this process, on the node that stands in, until `finish`."""
 
     def __init__(self, node: Node, root: Path, **changes: Any) -> None:
         cookie = root / "cookie"
@@ -160,7 +160,7 @@ def memory(root: Path, *, is_full: bool = False, settled_s: float = SETTLED_S) -
 
 
 def _peak_mb() -> float:
-    """Most resident memory of this process; what `getrusage` says begins with that of who started it."""
+    """Return the most resident memory of this process; `getrusage` would begin with that of its parent."""
     words = Path("/proc/self/status").read_text().split()
     return int(words[words.index("VmHWM:") + 1]) * 1024 / 1e6
 

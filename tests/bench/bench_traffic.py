@@ -153,7 +153,7 @@ def read_frames(folder: Path) -> list[tuple[int, bytes]]:
 
 
 class Node:
-    """A process that publishes the frames of a folder, as many as it is told to, and answers RPC.
+    """Runs a process that publishes the frames of a folder, a number of them on request, and answers RPC.
 
     `is_full`: all transactions of the folder are in its mempool from the start.
     """

@@ -1,4 +1,4 @@
-"""Reckon what the whole chain would cost, from the measured costs of planted worlds that have only blocks.
+"""Estimate what the whole chain would cost, from the measured costs of planted worlds that have only blocks.
 
     python -m tests.bench.bench_whole_chain [--blocks N] [--backfill RATE] [--out FILE] [--smoke]
 
@@ -43,7 +43,7 @@ TABLES: Final = ("blocks", "transactions")
 
 
 def main() -> None:
-    """Measure, fit, reckon, write JSON."""
+    """Measure, fit, estimate, write JSON."""
     options = parse()
     densities = SMOKE_DENSITIES if options.smoke else DENSITIES
     worlds = [(n, taken) for n in (options.blocks // 2, options.blocks) for taken in densities]

@@ -1,4 +1,4 @@
-"""Replay measured times of parts on many simulated workers, and tell how much of their time they work.
+"""Replay measured times of parts on many simulated workers, and print how much of their time they work.
 
     python -m tests.bench.bench_workers [--blocks N] [--out FILE] [--smoke]
 

@@ -26,7 +26,7 @@ Sale = Literal["first", "raised", "last"]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What differs between worlds: how places are sold, how old templates are, how much is refused.
+    """Describes what differs between worlds: how places are sold, how old templates are, how much is refused.
 
     A pool that sells puts what was paid for `first` or `last` in the block, or in the place of a higher
     feerate (`raised`).
@@ -49,7 +49,7 @@ SCENARIOS: Final = (
 
 @dataclass
 class World:
-    """The rows of a dataset, and the truth: which transactions each pool took because they were paid for."""
+    """Holds the rows of a dataset, and the truth: which transactions each pool took because it was paid."""
 
     tables: Tables
     sold: set[str] = field(default_factory=set)
@@ -90,7 +90,7 @@ class Miner:
         return {txid: entry for txid, entry in self.view.items() if self.entered_s[txid] <= moment_s}
 
     def sell(self) -> list[Candidate]:
-        """Choose by feerate, and put what was paid for where the scenario says; one is in no mempool."""
+        """Choose by feerate, and put what was paid for where the scenario says, also one that nobody saw."""
         waiting = {txid: entry for txid, entry in self.view.items() if not entry.is_planted}
         paid = [entry for entry in self.view.values() if entry.is_planted]
         paid.append(self._entry(PRIVATE + self.n_sent, self.draw.uniform(0, 1), is_planted=True))
@@ -106,7 +106,7 @@ class Miner:
         return chosen + paid
 
     def _enter(self, from_s: float, to_s: float, factor: int) -> None:
-        """Let transactions into the mempool; some are paid for elsewhere."""
+        """Add transactions to the mempool; for some, a pool is paid outside the chain."""
         n = factor * self.scenario.n_per_interval
         for after_s in sorted(self.draw.uniform(from_s, to_s) for _ in range(n)):
             self.n_sent += 1

@@ -105,7 +105,7 @@ def _binary(values: Bytes) -> pa.Array:
 
 
 def hashes(domain: int, indices: Ints) -> Bytes:
-    """Thirty-two bytes per index, spread like those of a hash (splitmix64 by S. Vigna); none occurs twice."""
+    """Return 32 bytes per index, spread like those of a hash (splitmix64 by S. Vigna); none occurs twice."""
     n = len(indices)
     words = np.repeat(indices.astype(np.uint64), 4).reshape(n, 4) * np.uint64(4) + np.arange(
         4, dtype=np.uint64
@@ -117,17 +117,17 @@ def hashes(domain: int, indices: Ints) -> Bytes:
 
 
 def txids(indices: Ints) -> Bytes:
-    """Names of mempool transactions."""
+    """Return the txids of mempool transactions, by their numbers."""
     return hashes(1, indices)
 
 
 def block_hashes(numbers: Ints) -> Bytes:
-    """Names of active blocks; number -1 is the parent of the first."""
+    """Return the hashes of active blocks by their numbers; number -1 is the parent of the first."""
     return hashes(2, numbers + 1)
 
 
 def rival_hashes(numbers: Ints) -> Bytes:
-    """Names of stale blocks."""
+    """Return the hashes of stale blocks by their numbers."""
     return hashes(3, numbers)
 
 

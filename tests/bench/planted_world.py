@@ -35,7 +35,7 @@ WAITS, MINED, REPLACED, EXPIRED = range(4)
 
 @dataclass(frozen=True)
 class Policy:
-    """What a pool does: its share of the blocks, and how it fills them."""
+    """Describes a pool: its share of the blocks, and how it fills them."""
 
     slug: str
     share: float
@@ -56,7 +56,7 @@ POOLS: Final = (
 
 @dataclass(frozen=True)
 class Size:
-    """How large a world is: its blocks, and transactions per block interval."""
+    """Describes how large a world is: its blocks, and transactions per block interval."""
 
     n_blocks: int
     entering: int = 2500
@@ -66,7 +66,7 @@ class Size:
 
 @dataclass
 class Transactions:
-    """Every transaction of the mempool in order of entry; indices below are places in it."""
+    """Holds every transaction of the mempool in order of entry; the indices elsewhere are positions in it."""
 
     entered_us: Ints
     vsize_vb: Ints
@@ -82,7 +82,7 @@ class Transactions:
 
 @dataclass
 class Blocks:
-    """Blocks of the active chain in order, with what each took and what a stock template would have taken."""
+    """Holds the blocks of the active chain, what each took, and what a stock template would have taken."""
 
     arrived_us: Ints
     pool: Ints  # place in POOLS
@@ -95,7 +95,7 @@ class Blocks:
 
 @dataclass
 class Counts:
-    """Sums over the blocks of one pool at the age of its policy: package feerate."""
+    """Holds sums over the blocks of one pool, by package feerate, at the template age of its policy."""
 
     n_top: int = 0
     n_top_taken: int = 0
@@ -105,7 +105,7 @@ class Counts:
 
 @dataclass
 class World:
-    """Transactions, blocks and the truth that analyses must find."""
+    """Holds transactions, blocks and the truth that analyses must find."""
 
     size: Size
     txs: Transactions
@@ -222,7 +222,7 @@ class _Miner:
             begin, parent_us = int(end), int(now_us)
 
     def _enter(self, begin: int, end: int) -> None:
-        """Let transactions in; one whose parent has left is on its own."""
+        """Add transactions to the mempool; one whose parent has left has no relatives there."""
         txs = self.txs
         new = np.arange(begin, end)
         children = new[txs.parent[new] >= 0]
@@ -244,12 +244,12 @@ class _Miner:
         self.waiting = self.waiting[~gone]
 
     def _ranked(self, indices: Ints) -> Ints:
-        """Order by package feerate, best first, ties by entry."""
+        """Return transactions by package feerate, highest first, ties in order of entry."""
         ranked: Ints = indices[np.argsort(-self.score[indices], kind="stable")]
         return ranked
 
     def _seen(self, present: Ints, moment_us: int) -> Ints:
-        """Rank what waited at a moment since the parent, even if it has left."""
+        """Rank what waited at a time after the parent block, even if it has left since."""
         txs = self.txs
         there = (txs.entered_us[present] < moment_us) & (txs.drop_us[present] >= moment_us)
         return self._ranked(present[there])

@@ -32,7 +32,7 @@ FOUND: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Score:
-    """How many transactions were found, how many were sold, and how many are both."""
+    """Holds how many transactions were found, how many were sold, and how many are both."""
 
     n_found: int
     n_sold: int

@@ -36,7 +36,7 @@ SHARED: Final = (
 
 
 class Score(NamedTuple):
-    """The part of the top X that a block took."""
+    """Holds the part of the top X that a block took."""
 
     n_top: int
     n_tied: int  # taken, and paying what the last of the top X pays

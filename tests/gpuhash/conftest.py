@@ -5,5 +5,5 @@ import pytest
 
 @pytest.fixture(params=["reference", "cpu"])
 def backend(request: pytest.FixtureRequest) -> str:
-    """Every backend that can run without a GPU."""
+    """Return, one after the other, each backend that runs without a GPU."""
     return str(request.param)

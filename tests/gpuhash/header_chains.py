@@ -14,7 +14,7 @@ BEGIN_S = 1_700_000_000
 
 
 def rules(**others: bool) -> ChainRules:
-    """Rules of an invented chain that retargets from the easiest target on; its first block is not told."""
+    """Return the rules of an invented chain that starts at the easiest target; they name no first block."""
     return ChainRules(name="invented", genesis_hash="", limit_bits=EASIEST, **others)
 
 
@@ -24,7 +24,7 @@ def hash_of(header: bytes) -> bytes:
 
 
 def mined(previous: bytes, time_s: int, bits: int) -> bytes:
-    """Mine a header on `previous` (its hash), which meets the target that it states."""
+    """Mine a header that meets its own target, on top of the block with the hash `previous`."""
     start = (1).to_bytes(4, "little") + previous + bytes(32) + time_s.to_bytes(4, "little")
     start += bits.to_bytes(4, "little")
     target = target_from_bits(bits)

@@ -19,28 +19,28 @@ SM_COUNT = 2
 
 
 class Array(np.ndarray):
-    """A device array: NumPy's, with CuPy's names for address, device and copies."""
+    """Stands in for a device array: a NumPy array with CuPy's names for address, device and copies."""
 
     device_id = 0
 
     @property
     def data(self) -> Any:  # type: ignore[override]
-        """CuPy's memory pointer."""
+        """Return the memory pointer as CuPy names it."""
         return types.SimpleNamespace(ptr=self.ctypes.data)
 
     @property
     def device(self) -> Any:  # type: ignore[override]
-        """Device the array is on."""
+        """Return the device that holds the array."""
         return types.SimpleNamespace(id=self.device_id)
 
     def set(self, source_array: np.ndarray, stream: "Stream | None" = None) -> None:
-        """Copy from the host, when the stream gets to it."""
+        """Copy from the host; the stream does it when its turn comes."""
         enqueue(stream, lambda: np.copyto(self, source_array))
 
     def get(
         self, stream: "Stream | None" = None, out: np.ndarray | None = None, *, blocking: bool = True
     ) -> Any:
-        """Copy to the host; with blocking=False when the stream gets to it."""
+        """Copy to the host; with blocking=False the stream does it when its turn comes."""
         target = np.full(self.shape, 0xEE, self.dtype) if out is None else out
         enqueue(stream, lambda: np.copyto(target, self))
         if blocking:
@@ -52,7 +52,7 @@ Array.__module__ = "cupy"
 
 
 class Stream:
-    """Work in order, done at the latest when somebody waits for it."""
+    """Holds work in order; it is done at the latest when somebody waits for it."""
 
     current: list["Stream"]
 
@@ -82,7 +82,7 @@ def enqueue(stream: Stream | None, work: Callable[[], None]) -> None:
 
 
 class HostCupy(types.ModuleType):
-    """A module to stand in sys.modules["cupy"]."""
+    """Stands in for the module CuPy in `sys.modules`."""
 
     def __init__(self, folder: Path, *, device_count: int = 1, largest_bytes: int = 1 << 40) -> None:
         super().__init__("cupy")
@@ -114,7 +114,7 @@ class HostCupy(types.ModuleType):
         )
 
     def empty(self, shape: Any, dtype: Any) -> Array:
-        """Allocate, filled with rubbish."""
+        """Allocate an array that holds arbitrary bytes, as fresh memory does."""
         array = np.empty(shape, dtype)
         if array.nbytes > self.largest_bytes:
             raise OutOfMemoryError(f"{array.nbytes} bytes")
@@ -155,11 +155,11 @@ class HostCupy(types.ModuleType):
         )
 
     def compile(self) -> None:
-        """Do nothing: it is compiled; a test may make it fail."""
+        """Do nothing, because the module is compiled already; a test may replace this by a failure."""
 
 
 class Device:
-    """A device, and the context in which it is the current one."""
+    """Stands in for a device; a `with` block makes it the current one."""
 
     compute_capability = "90"
     attributes: ClassVar = {"ClockRate": 1_980_000}
@@ -179,11 +179,11 @@ class Device:
 
 
 class OutOfMemoryError(MemoryError):
-    """As cupy.cuda.memory.OutOfMemoryError."""
+    """Stands in for cupy.cuda.memory.OutOfMemoryError."""
 
 
 class HostKernel:
-    """A kernel that a launch puts on the current stream."""
+    """Stands in for a kernel; each launch is put on the current stream."""
 
     num_regs = 0
     kernel = types.SimpleNamespace(ptr=0)
@@ -194,6 +194,6 @@ class HostKernel:
         self.name = name
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
-        """Launch."""
+        """Put a launch of the kernel on the current stream."""
         self.cupy.launches.append((self.cupy.device_number, self.name, grid[0]))
         enqueue(None, lambda: host_kernels.launch(self.library, self.name, grid[0], block[0], arguments))

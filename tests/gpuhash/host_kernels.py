@@ -1,4 +1,4 @@
-"""Kernels compiled by the C++ compiler and run one thread at a time."""
+"""Compile kernels with the C++ compiler, and run them one thread at a time."""
 
 import ctypes
 import hashlib

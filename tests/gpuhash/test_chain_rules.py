@@ -42,7 +42,7 @@ def slow_then_fast(height: int) -> int:
 
 @pytest.fixture(scope="module")
 def retargeting() -> Headers:
-    """Three periods and a bit of a chain that retargets: harder by 4 (bounded), then easier by 4."""
+    """Return headers of three periods and a bit: work gets harder by 4 (the bound), then easier by 4."""
     return mine_chain(rules(), 3 * PERIOD + 5, slow_then_fast)
 
 

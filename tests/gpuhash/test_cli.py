@@ -94,7 +94,7 @@ def test_too_little_address_space_is_one_line(command: list[str], limit: int) ->
 
 
 def test_verify_reads_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dash is standard input."""
+    """`-` in place of a file means standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
 
     _, out, _ = run("verify", "-", "--algorithm", "sha3-256")
@@ -103,7 +103,7 @@ def test_verify_reads_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_headers_that_form_a_chain_pass(run: Run, tmp_path: Path) -> None:
-    """Blocks 0 and 1."""
+    """The headers of blocks 0 and 1 pass as a chain."""
     (tmp_path / "headers").write_bytes(bytes.fromhex(GENESIS + BLOCK_1))
 
     status, out, _ = run("verify", "--headers", str(tmp_path / "headers"))
@@ -193,12 +193,12 @@ def test_results_that_cannot_be_kept_are_refused_before_measuring(run: Run, tmp_
 
 
 def test_wrong_usage_exits_2(run: Run) -> None:
-    """An option that does not exist."""
+    """An option that does not exist ends the command with status 2."""
     assert run("verify", "--no-such-option")[0] == 2
 
 
 def test_info_names_the_machine(run: Run) -> None:
-    """CPU, packages, and what auto would take."""
+    """`info` prints the CPU, the packages, and which backend `auto` would choose."""
     status, out, _ = run("info")
 
     assert status == 0
@@ -221,7 +221,7 @@ def test_threads_can_be_set(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_limits_print_the_model_and_its_formula(run: Run) -> None:
-    """Kernels, variants, counts and GH/s of the H200."""
+    """The table has kernels, variants, instruction counts and GH/s of the H200."""
     status, out, _ = run("limits", "--arch", "sm_90", "--sm", "132", "--mhz", "1980")
 
     assert status == 0
@@ -230,7 +230,7 @@ def test_limits_print_the_model_and_its_formula(run: Run) -> None:
 
 
 def test_limits_of_this_cpu_are_measured(run: Run) -> None:
-    """The bounds of the header search and of Keccak."""
+    """The table has the bounds of this CPU for the header search and for Keccak."""
     status, out, _ = run("limits", "--cpu")
 
     assert status == 0
@@ -239,7 +239,7 @@ def test_limits_of_this_cpu_are_measured(run: Run) -> None:
 
 
 def test_check_passes_on_this_machine(run: Run) -> None:
-    """Every line is ok."""
+    """Each line of `gpuhash check` says ok."""
     status, out, _ = run("check", "--backend", "cpu", "--messages", "200")
 
     assert status == 0
@@ -247,7 +247,7 @@ def test_check_passes_on_this_machine(run: Run) -> None:
 
 
 def test_bench_writes_what_it_shows(run: Run, tmp_path: Path) -> None:
-    """JSON, CSV and the comparison of a file with itself."""
+    """`bench` writes JSON and CSV, and compares a file with itself."""
     files = {name: str(tmp_path / f"out.{name}") for name in ("json", "csv")}
 
     status, out, _ = run(

@@ -57,7 +57,7 @@ def test_a_changed_callee_in_another_module_is_compiled_anew(tmp_path: Path, rep
 
 
 def test_a_function_that_numba_cannot_keep_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for code that is in no file."""
+    """Code that is in no file, as in an interactive session, has no place in the cache."""
     monkeypatch.setattr(numba.core.caching.CompileResultCacheImpl, "_locator_classes", [])
 
     @compiler("gpuhash")
@@ -70,7 +70,7 @@ def test_a_function_that_numba_cannot_keep_is_compiled_all_the_same(monkeypatch:
 def test_without_a_writable_folder_it_is_compiled_in_each_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As for a user whose home is read-only: one line in the log for all packages, and it works."""
+    """If the cache cannot be written, the log says so once for all packages, and everything works."""
     blocker = tmp_path / "file"
     blocker.touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(blocker))

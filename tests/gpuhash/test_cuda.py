@@ -48,7 +48,7 @@ def forget() -> None:
 
 
 def mixed(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Messages of 0 to 199 bytes."""
+    """Return messages of 0 to 199 bytes."""
     rng = np.random.default_rng(seed)
     offsets = np.concatenate(([0], np.cumsum(rng.integers(0, 200, count))))
     return rng.integers(0, 256, offsets[-1], np.uint8), offsets

@@ -39,7 +39,7 @@ def test_a_million_messages_on_gpu_and_cpu() -> None:
 
 
 def test_the_genesis_block_is_found_in_the_whole_range() -> None:
-    """A search over all 2^32 nonces finds the one everybody knows, and returns it once."""
+    """A search over all 2^32 nonces finds the genesis block's nonce, and returns it once."""
     header = bytes.fromhex(
         "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac72c3e"
         "67768f617fc81bc3888a51323a9fb8aa4b1e5e4a29ab5f49ffff001d1dac2b7c"

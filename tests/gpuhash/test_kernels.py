@@ -27,19 +27,19 @@ ALGORITHMS = {
 
 
 def name_of(variant: Variant) -> str:
-    """Test name of a variant."""
+    """Return the name of a variant as test ids show it."""
     return f"{variant.module}-{variant.name}"
 
 
 @pytest.fixture(scope="module")
 def folder(repo_root: Path) -> Path:
-    """Where compiled kernels are kept between test runs."""
+    """Return the folder where compiled kernels are kept between test runs."""
     return repo_root / ".cache" / "host-kernels"
 
 
 @pytest.fixture(params=VARIANTS, ids=name_of)
 def compiled(request: pytest.FixtureRequest, folder: Path) -> tuple[Variant, ctypes.CDLL]:
-    """Every variant, compiled."""
+    """Return every variant, compiled for the host."""
     variant: Variant = request.param
     return variant, host_kernels.compile_for_host(variant.module, variant.defines, folder)
 
@@ -143,7 +143,7 @@ def test_search_counts_what_it_cannot_keep(folder: Path) -> None:
 
 @given(st.integers(0, 1 << 32), st.integers(0, 1 << 32))
 def test_rectangles_cover_a_range_of_nonces_once(first: int, second: int) -> None:
-    """Their areas lie in order, touch, and never overlap."""
+    """The rectangles follow one another without a gap and never overlap."""
     start, end = sorted((first, second))
     position = start
     for first_low, lows, first_high, highs in _rectangles(start, end):

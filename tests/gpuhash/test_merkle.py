@@ -20,7 +20,7 @@ BLOCK_100000_ROOT = "f3e94742aca4b5ef85488dc37c06c3282295ffec960994b2c0d5ac2a25a
 
 
 def leaves_of(*display: str) -> np.ndarray:
-    """Leaves in internal byte order from txids as explorers show them."""
+    """Return leaves in internal byte order, given txids as explorers show them."""
     return np.array([list(bytes.fromhex(txid)[::-1]) for txid in display], np.uint8)
 
 

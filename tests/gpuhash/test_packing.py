@@ -78,7 +78,7 @@ def test_headers_need_80_bytes() -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    """A wrong algorithm or backend lists what there is."""
+    """The error for a wrong algorithm or backend lists those that exist."""
     with pytest.raises(gpuhash.UnknownAlgorithmError, match=r"md5.*sha256d, sha256, keccak256, sha3-256"):
         gpuhash.hash_batch("md5", np.zeros((1, 1), np.uint8))
     with pytest.raises(gpuhash.UnknownAlgorithmError, match=r"tpu.*auto"):

@@ -22,7 +22,7 @@ def test_the_genesis_nonce_is_found_and_no_other(backend: str) -> None:
 
 
 def test_the_window_is_half_open() -> None:
-    """Start is searched, start + count is not."""
+    """The nonce `start` is searched, and `start + count` is not."""
     assert gpuhash.search_header(GENESIS, GENESIS_TARGET, GENESIS_NONCE, 1) == [GENESIS_NONCE]
     assert gpuhash.search_header(GENESIS, GENESIS_TARGET, GENESIS_NONCE - 9, 9) == []
     assert gpuhash.search_header(GENESIS, GENESIS_TARGET, GENESIS_NONCE, 0) == []
@@ -85,7 +85,7 @@ def test_cpu_finds_what_the_reference_finds(start: int) -> None:
 
 
 def test_an_easy_target_takes_every_nonce() -> None:
-    """With the largest target nothing is left out and nothing is doubled."""
+    """With the largest target each nonce is found, and each once."""
     assert gpuhash.search_header(GENESIS, (1 << 256) - 1, 10, 1001, backend="cpu") == list(range(10, 1011))
 
 

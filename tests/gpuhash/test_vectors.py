@@ -24,7 +24,7 @@ FILES = [
 
 
 def known_answers(path: Path) -> list[tuple[bytes, str]]:
-    """Messages of whole bytes and their digests, from either format."""
+    """Read the messages of whole bytes and their digests from a file of either format."""
     found = []
     for length, message, digest in re.findall(
         r"^Len = (\d+)\s+Msg = (\w+)\s+(?:MD|Squeezed) = (\w+)", path.read_text(), re.MULTILINE

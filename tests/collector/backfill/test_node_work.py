@@ -37,7 +37,7 @@ def test_a_height_is_found_by_median_time(node: RegtestNode, headers: list[dict[
 @pytest.mark.bitcoind
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_wishes_by_time_are_by_header_time(
+def test_selections_by_time_are_by_header_time(
     node: RegtestNode, headers: list[dict[str, int]], data: st.DataObject
 ) -> None:
     """A range of times selects exactly the blocks whose header time lies in it."""

@@ -112,7 +112,7 @@ def solved_block(
     value_sat: int = 0,
     prev_hash: bytes = NO_HASH,
 ) -> bytes:
-    """Put a coinbase before the transactions, commit to them and work for it."""
+    """Put a coinbase before the transactions, commit to them in a header, and find its nonce."""
     commitment = sha256d(root([NO_HASH, *(sha256d(each.raw) for each in body)]) + NO_HASH)
     coinbase = RegtestTransaction(
         (TxInput(NO_HASH, NO_INDEX, height_push(height) + tag, (NO_HASH,)),),

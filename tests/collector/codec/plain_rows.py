@@ -1,4 +1,4 @@
-"""Make the rows of a block the plain way, a mapping for each: what `collector.codec.rows` is held against.
+"""Make the rows of a block the plain way, a mapping for each: to compare `collector.codec.rows` with.
 
 Of what the collector makes its rows with, only the decoder's records and what a coinbase says are used.
 """

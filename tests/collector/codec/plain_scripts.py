@@ -1,4 +1,4 @@
-"""Types of outputs the plain way: what `collector.codec.scripts` is held against.
+"""Types of outputs the plain way: to compare `collector.codec.scripts` with.
 
 The rules are those of Bitcoin Core's `Solver` (src/script/solver.cpp). The patterns that make up nearly every
 output are matched on bytes; python-bitcoinlib reads the opcodes of the rest.
@@ -22,12 +22,12 @@ _ANCHOR: Final = bytes.fromhex("51024e73")
 
 
 def plain_output_type(script: bytes) -> str:
-    """Type of an output as the node names it, one of schema.OUTPUT_TYPES."""
+    """Return the type of an output as the node names it, one of schema.OUTPUT_TYPES."""
     return _program_type(script) or _template_type(script)
 
 
 def _template_type(script: bytes) -> str:
-    """Type of an output that is no witness program."""
+    """Return the type of an output that is no witness program."""
     size = len(script)
     found = "nonstandard"
     if size == 25 and script.startswith(b"\x76\xa9\x14") and script.endswith(b"\x88\xac"):
@@ -44,7 +44,7 @@ def _template_type(script: bytes) -> str:
 
 
 def _program_type(script: bytes) -> str | None:
-    """Type of a witness program, None when it is no program: a version opcode and one push, BIP 141."""
+    """Return the type of a witness program (BIP 141: version opcode, one push); None for any other script."""
     size = len(script)
     if not 4 <= size <= 42 or script[1] != size - 2:
         return None
@@ -59,7 +59,7 @@ def _program_type(script: bytes) -> str | None:
 
 
 def _is_push_only(script: bytes) -> bool:
-    """Whether a script only pushes data; nearly always it is one short push."""
+    """Return whether a script only pushes data; nearly always it is one short push."""
     if script and script[0] == len(script) - 1 <= 75:
         return True
     return bool(CScript(script).is_push_only())

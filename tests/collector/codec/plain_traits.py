@@ -1,4 +1,4 @@
-"""Traits of transactions the plain way: what `collector.codec.traits` is held against.
+"""Traits of transactions the plain way: to compare `collector.codec.traits` with.
 
 python-bitcoinlib reads the transactions and scripts, and counts signature operations in one script.
 """

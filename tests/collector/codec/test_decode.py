@@ -188,7 +188,7 @@ def test_a_block_needs_one_coinbase_and_it_comes_first() -> None:
 
 
 def test_outputs_that_overflow_64_bits_together_are_refused() -> None:
-    """Transactions may each stay below 21 million coins and still sum to more than a column holds."""
+    """Outputs that each stay below 21 million coins may sum to more than a column holds; they are refused."""
     rich = (
         bytes(4) + b"\1" + b"\7" * 36 + b"\0" + bytes(4) + b"\1" + struct.pack("<q", MAX_MONEY_SAT) + bytes(5)
     )

@@ -113,7 +113,7 @@ def test_a_script_of_any_length_leaves_values_where_they_are() -> None:
     assert [output.value_sat for output in found[0].outputs] == [each.value_sat for each in outputs]
 
 
-def test_a_body_is_decoded_once_and_a_broken_one_is_told_each_time() -> None:
+def test_a_body_is_decoded_once_and_a_broken_one_is_reported_each_time() -> None:
     """Bytes seen before are not decoded again; bytes that cannot be decoded are reported each time."""
     kept = RecentTransactions()
     raw = made.RegtestTransaction((made.TxInput(bytes(range(32)), 0),), (made.TxOutput(5, b"\x51"),)).raw

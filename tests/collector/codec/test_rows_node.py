@@ -24,7 +24,7 @@ from tests.collector.codec.node_rows import expected_block, expected_transaction
 pytestmark = pytest.mark.bitcoind
 
 
-class Said(NamedTuple):
+class NodeAnswers(NamedTuple):
     """Holds the node's answers about one block."""
 
     body: ParsedBlock
@@ -41,16 +41,16 @@ def rpc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcClient]:
 
 
 @pytest.fixture(scope="module")
-def said(rpc: RpcClient) -> list[Said]:
+def answered(rpc: RpcClient) -> list[NodeAnswers]:
     """Return the answers about every block from genesis to the tip."""
     hashes = rpc.batch([("getblockhash", height) for height in range(rpc.call("getblockcount") + 1)])
     answers = rpc.batch([("getblock", hash_, verbosity) for hash_ in hashes for verbosity in (0, 3)])
     stats = rpc.batch([("getblockstats", hash_) for hash_ in hashes])
     bodies = [parse_block(bytes.fromhex(raw)) for raw in answers[::2]]
-    return [Said(*each) for each in zip(bodies, answers[1::2], stats, strict=True)]
+    return [NodeAnswers(*each) for each in zip(bodies, answers[1::2], stats, strict=True)]
 
 
-def batches_of(one: Said) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def batches_of(one: NodeAnswers) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Make the rows of a block as the live collector does."""
     txids = [hash_bytes(transaction["txid"]) for transaction in one.verbose["tx"]]
     return block_rows(
@@ -66,17 +66,17 @@ def batches_of(one: Said) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     )
 
 
-def rows_of(one: Said) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def rows_of(one: NodeAnswers) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Make the rows of a block, and the header's time a number, as the node has it."""
     blocks, transactions = batches_of(one)
     (row,) = blocks.to_pylist()
     return row | {"header_time": int(row["header_time"].timestamp())}, transactions.to_pylist()
 
 
-def test_every_number_of_a_block_is_the_nodes(said: list[Said]) -> None:
+def test_every_number_of_a_block_is_the_nodes(answered: list[NodeAnswers]) -> None:
     """Each column of `blocks` for which the node has a number equals it; the verdict is valid."""
-    assert len(said) > 100
-    for one in said:
+    assert len(answered) > 100
+    for one in answered:
         row, _ = rows_of(one)
         ours = {
             "height_source": "rpc",
@@ -87,10 +87,10 @@ def test_every_number_of_a_block_is_the_nodes(said: list[Said]) -> None:
         assert row == expected_block(one.verbose, one.stats) | ours
 
 
-def test_every_number_of_a_transaction_is_the_nodes(said: list[Said]) -> None:
+def test_every_number_of_a_transaction_is_the_nodes(answered: list[NodeAnswers]) -> None:
     """Each column of `transactions` for which the node has a value equals it, in block order."""
     types = set()
-    for one in said:
+    for one in answered:
         _, rows = rows_of(one)
         txids = [transaction["txid"] for transaction in one.verbose["tx"]]
         for index, (row, told) in enumerate(zip(rows, one.verbose["tx"], strict=True)):
@@ -103,18 +103,18 @@ def test_every_number_of_a_transaction_is_the_nodes(said: list[Said]) -> None:
     assert len(types) > 5
 
 
-def test_every_coinbase_is_rebuilt_from_its_row(said: list[Said]) -> None:
+def test_every_coinbase_is_rebuilt_from_its_row(answered: list[NodeAnswers]) -> None:
     """The bytes are the node's, from the genesis block, which has no witness, to the tip."""
-    for one in said:
+    for one in answered:
         row, _ = rows_of(one)
         rebuilt = coinbase_bytes(row)
         assert rebuilt is not None
         assert rebuilt.hex() == one.verbose["tx"][0]["hex"]
 
 
-def test_the_nodes_own_summaries_follow_from_the_rows(said: list[Said]) -> None:
+def test_the_nodes_own_summaries_follow_from_the_rows(answered: list[NodeAnswers]) -> None:
     """Totals, extremes and medians that the node reports come out of the rows of `transactions`."""
-    for one in said:
+    for one in answered:
         _, (_, *rows) = rows_of(one)
         stats = one.stats
         segwit = [row for row in rows if row["has_witness"]]
@@ -130,13 +130,13 @@ def test_the_nodes_own_summaries_follow_from_the_rows(said: list[Said]) -> None:
             assert stats["maxfeerate"] == max(row["fee_sat"] * 4 // row["weight_wu"] for row in rows)
 
 
-def test_effective_feerates_conserve_what_was_paid(said: list[Said]) -> None:
+def test_effective_feerates_conserve_what_was_paid(answered: list[NodeAnswers]) -> None:
     """Packages split fees, they make none: over a block, rates times sizes never exceed what was paid.
 
     They fall short where a later child was bound to the rate of a package taken before it.
     """
     lifted = 0
-    for one in said:
+    for one in answered:
         _, (_, *rows) = rows_of(one)
         paid = sum(row["fee_sat"] for row in rows)
         assert sum(row["effective_feerate_sat_vb"] * row["vsize_vb"] for row in rows) <= paid * (1 + 1e-9)
@@ -146,30 +146,30 @@ def test_effective_feerates_conserve_what_was_paid(said: list[Said]) -> None:
     assert lifted, "the scenario holds CPFP packages"
 
 
-def test_transactions_decode_alone_as_they_do_in_blocks(said: list[Said]) -> None:
+def test_transactions_decode_alone_as_they_do_in_blocks(answered: list[NodeAnswers]) -> None:
     """What `rawtx` carries gives the same record as the block that confirms it."""
-    for one in said:
+    for one in answered:
         for index, told in enumerate(one.verbose["tx"]):
             raw = bytes.fromhex(told["hex"])
             inside = one.body.block.transactions[index]
             assert decode_transaction(raw) == inside._replace(source=raw, begin=0)
 
 
-def test_heights_are_stated_in_coinbases(said: list[Said]) -> None:
+def test_heights_are_stated_in_coinbases(answered: list[NodeAnswers]) -> None:
     """Every coinbase from height 1 to the tip states its height (BIP 34); genesis states none."""
-    assert [bip34_height(one.body.block) for one in said] == [None, *range(1, len(said))]
+    assert [bip34_height(one.body.block) for one in answered] == [None, *range(1, len(answered))]
 
 
-def test_the_rows_survive_parquet(said: list[Said], tmp_path: Path) -> None:
+def test_the_rows_survive_parquet(answered: list[NodeAnswers], tmp_path: Path) -> None:
     """Rows read back from the dataset equal the answers of the node."""
     dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
-    block_rows_, transaction_rows = zip(*map(batches_of, said), strict=True)
+    block_rows_, transaction_rows = zip(*map(batches_of, answered), strict=True)
     dataset.write(BLOCKS, pa.Table.from_batches(block_rows_), stem="a")
     dataset.write(TRANSACTIONS, pa.Table.from_batches(transaction_rows), stem="a")
 
     blocks = dataset.read(BLOCKS).to_pylist()
-    assert [hash_hex(row["block_hash"]) for row in blocks] == [one.verbose["hash"] for one in said]
-    assert [row["fees_sat"] for row in blocks] == [one.stats["totalfee"] for one in said]
+    assert [hash_hex(row["block_hash"]) for row in blocks] == [one.verbose["hash"] for one in answered]
+    assert [row["fees_sat"] for row in blocks] == [one.stats["totalfee"] for one in answered]
     assert dataset.read(TRANSACTIONS).equals(pa.Table.from_batches(transaction_rows))
 
 

@@ -104,7 +104,7 @@ def test_an_inscription_is_an_envelope() -> None:
     ],
 )
 def test_dust_begins_below_the_nodes_threshold(script: bytes, threshold_sat: int) -> None:
-    """The thresholds that wallets know by heart."""
+    """An output one satoshi below the threshold of its type is dust, and one at the threshold is not."""
     spend = (TxInput(b"\x07" * 32, 0),)
     made_of = [
         RegtestTransaction(spend, (TxOutput(value, script),)) for value in (threshold_sat - 1, threshold_sat)

@@ -82,7 +82,7 @@ def test_tables_fit_a_terminal_and_show_no_rate_as_zero(results: list[Result]) -
 
 
 def test_nothing_is_timed_when_a_backend_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spoilt digest stops the benchmark before its first figure."""
+    """One wrong digest stops the benchmark before it measures anything."""
     monkeypatch.setattr(check, "compare", lambda *_: (_ for _ in ()).throw(WrongHashError("digest 1")))
 
     with pytest.raises(WrongHashError, match="digest 1"):
@@ -121,7 +121,7 @@ def test_a_counter_that_fails_costs_no_result(
 def test_energy_per_hash_comes_from_the_counter(
     results: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Joules of the window over the hashes done in it."""
+    """Energy per hash is the joules of the measured time, divided by the hashes in that time."""
     monkeypatch.setattr(bench.energy, "cpu_meter", lambda: SimpleNamespace(name="RAPL, all packages"))
     spent = bench.energy.Energy(seconds=2.0, joules=100.0, idle_w=10.0, clock_mhz=None)
     monkeypatch.setattr(bench.energy, "measure", lambda *_, **__: (spent, 4))
@@ -138,7 +138,7 @@ def test_energy_per_hash_comes_from_the_counter(
 
 
 def test_csv_has_a_line_per_result(results: list[Result]) -> None:
-    """A header and one line each; unknown fields are empty."""
+    """The CSV has a header and one line per result; unknown fields are empty."""
     lines = report.to_csv(results).splitlines()
 
     assert len(lines) == len(results) + 1
@@ -157,7 +157,7 @@ def test_two_benchmarks_are_compared_line_by_line(results: list[Result]) -> None
 
 
 def test_the_crossover_is_the_first_batch_that_stays_ahead(results: list[Result]) -> None:
-    """A single win among losses is none."""
+    """A batch size at which a backend wins does not count if it loses at a larger one."""
 
     def line(backend: str, count: int, rate: float) -> Result:
         return replace(
@@ -249,7 +249,7 @@ def test_operations_per_hash_follow_from_the_algorithm() -> None:
 
 
 def test_chains_are_a_part_of_the_operations() -> None:
-    """Four operations per round and two hashes wait for each other; a chain alone is slower than twelve."""
+    """In a chain each operation waits for the last: four a round. One chain is slower than twelve."""
     rounds = 64 - 3 + 61  # of a header search: the first three and the last three are left out
 
     assert 4 * rounds <= cpu_operations.search_chain() < 4.5 * rounds * cpu_operations.ROTATION_CHAIN
@@ -261,7 +261,7 @@ def test_chains_are_a_part_of_the_operations() -> None:
 
 
 def test_shifts_are_counted() -> None:
-    """Two sums of three rotations a round; two sums of two rotations and a shift per further word."""
+    """SHA-256 has six rotations a round; each further word has four rotations and two shifts."""
     rounds, further_words = 64 - 3 + 61, 47 + 45
 
     def emit(lanes: Lanes, words: list[object], _fixed: list[object]) -> list[object]:
@@ -290,7 +290,7 @@ def test_what_is_no_operation_is_not_counted() -> None:
 
 
 def test_limits_have_a_ceiling_only_where_a_model_fits() -> None:
-    """The reference has none; the GPU model has one per kernel."""
+    """The reference has no upper bound of its speed; the model of a GPU has one for each kernel."""
     assert ceiling.of("reference", None, 80) is None
     assert ceiling._kernel(None, 80) == "search"
     assert ceiling._kernel(Algorithm.SHA256D, 64) == "merkle_nodes"

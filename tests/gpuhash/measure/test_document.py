@@ -117,7 +117,7 @@ def test_every_figure_and_fact_is_under_the_digest(written: Path) -> None:
 def test_another_version_or_form_is_refused_even_with_a_fitting_digest(
     written: Path, edit: Callable[[dict[str, Any]], object], complaint: str
 ) -> None:
-    """Each with the place and the value; a digest computed anew helps nobody."""
+    """Each with the place and the value; a digest computed anew does not help."""
     benchmarks.change(written, edit, digest_anew=True)
 
     with pytest.raises(InvalidInputError, match=complaint):

@@ -10,7 +10,7 @@ from gpuhash.measure.energy import Clock, RaplMeter, measure
 
 
 class World:
-    """Time that passes when something happens, and a device whose counter steps every 0.1 s."""
+    """Plays a clock that moves only when work is done, and a device whose counter steps every 0.1 s."""
 
     step_s = 0.1
     name = "a scripted counter"
@@ -42,11 +42,11 @@ class World:
         return 1500.0
 
     def clock(self) -> Clock:
-        """Time and sleep of this world."""
+        """Return the clock and the sleep function that measure this time."""
         return Clock(now=lambda: self.seconds, sleep=lambda s: self.pass_time(s, self.idle_w))
 
     def work(self) -> None:
-        """Be busy for 30 ms."""
+        """Let 30 ms pass at the power of a busy device."""
         self.pass_time(0.03, self.busy_w)
 
 

@@ -17,15 +17,15 @@ SLOT = "0000:1B:00.0"
 
 
 class NvmlError(Exception):
-    """As pynvml.NVMLError."""
+    """Stands in for pynvml.NVMLError."""
 
 
 class NoPermissionError(NvmlError):
-    """As pynvml.NVMLError_NoPermission."""
+    """Stands in for pynvml.NVMLError_NoPermission."""
 
 
 class ScriptedGpu:
-    """A GPU whose speed is its clock and whose power is 100 W and something with the clock cubed."""
+    """Plays a GPU: its speed is its clock, its power is 100 W and a part that grows with the clock cubed."""
 
     def __init__(self, *, root: bool = True, others: tuple[int, ...] = ()) -> None:
         self.root = root
@@ -53,30 +53,30 @@ class ScriptedGpu:
         return 1_000_000
 
     def handle(self, pci_bus_id: str) -> int:
-        """Only one GPU exists."""
+        """Return the handle of the only GPU; raise for any other."""
         if pci_bus_id != SLOT:
             raise NvmlError("no such GPU")
         return 1
 
     def processes(self) -> list[types.SimpleNamespace]:
-        """List ourselves and the others on the GPU."""
+        """Return the processes on the GPU: this one and those that the test adds."""
         return [types.SimpleNamespace(pid=pid) for pid in (os.getpid(), *self.others)]
 
     def lock(self, low: int, high: int) -> None:
-        """Change the clock, for root."""
+        """Lock the clock; raise without the rights of root."""
         self.require_root()
         assert low == high
         self.mhz = high
         self.calls.append(f"lock {high}")
 
     def reset(self) -> None:
-        """Go back to the highest clock, for root."""
+        """Unlock the clock, which goes back to the highest; raise without the rights of root."""
         self.require_root()
         self.mhz = max(CLOCKS)
         self.calls.append("reset")
 
     def require_root(self) -> None:
-        """Refuse everybody else."""
+        """Raise the error of missing rights unless the caller is root."""
         if not self.root:
             raise NoPermissionError("Insufficient Permissions")
 
@@ -112,7 +112,7 @@ def test_the_planted_optimum_is_found() -> None:
 
 
 def test_clocks_are_reset_at_the_end() -> None:
-    """The last thing said to the GPU is to reset."""
+    """The last call to the GPU resets its clocks."""
     gpu = ScriptedGpu()
 
     run(gpu, steps=2)
@@ -143,7 +143,7 @@ def test_clocks_are_reset_whatever_happens(failure: BaseException | str) -> None
 
 
 def test_nothing_is_touched_without_the_word_of_the_caller() -> None:
-    """Without allow_clock_changes not even a question is put to the GPU."""
+    """Without allow_clock_changes the sweep is refused and no clock is changed."""
     gpu = ScriptedGpu()
 
     with pytest.raises(MeasurementRefusedError, match="--allow-clock-changes"):
@@ -153,7 +153,7 @@ def test_nothing_is_touched_without_the_word_of_the_caller() -> None:
 
 
 def test_without_privilege_the_sweep_is_refused() -> None:
-    """NVML's refusal becomes ours, before anything was measured."""
+    """When NVML denies the rights, the sweep raises our error before it measures anything."""
     gpu = ScriptedGpu(root=False)
 
     with pytest.raises(MeasurementRefusedError, match="administrator"):
@@ -173,6 +173,6 @@ def test_a_gpu_in_use_is_left_alone() -> None:
 
 
 def test_a_gpu_that_is_not_there_is_an_error() -> None:
-    """NVML's words come back in our error."""
+    """Our error contains the text of NVML's error."""
     with pytest.raises(BackendUnavailableError, match="no such GPU"):
         run(ScriptedGpu(), pci_bus_id="0000:FF:00.0")
