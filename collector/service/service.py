@@ -40,10 +40,9 @@ def run(settings: Settings, stop: threading.Event) -> int:
     """
     limit_freed_memory()
     load_compiled_loops()
-    metrics = Metrics(node.name for node in settings.node)
-    journals = {
-        node.name: journal_folder(settings.dataset, settings.chain, node.name) for node in settings.node
-    }
+    names = [node.name for node in settings.node]
+    metrics = Metrics(names)
+    journals = {name: journal_folder(settings.dataset, settings.chain, name) for name in names}
     health = Health(metrics, journals)
     live_rows = LiveRows()
     with ExitStack() as at_end:  # runs its callbacks from the last to the first
