@@ -226,12 +226,7 @@ class PartsFolder:
         }
         text = json.dumps(facts)
         path = self.folder / STATE
-        if is_durable:
-            write_atomically(path, lambda sink: sink.write(text.encode()))
-        else:
-            temporary = temporary_path(path)
-            temporary.write_text(text)
-            temporary.replace(path)
+        write_atomically(path, lambda sink: sink.write(text.encode()), is_durable=is_durable)
         (self.folder / LOG).unlink(missing_ok=True)
 
     def _log(self, made: dict[str, Any]) -> None:

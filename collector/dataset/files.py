@@ -30,23 +30,28 @@ WRITE_LOCK: Final = ".write.lock"
 BACKFILL_LOCK: Final = ".backfill.lock"  # in the folder of a chain: one backfill or import at a time
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: int = FILE_MODE) -> None:
+def write_atomically(
+    path: Path, write: Callable[[BinaryIO], object], *, mode: int = FILE_MODE, is_durable: bool = True
+) -> None:
     """Write a file at `path` by calling `write` with an open file; an existing file there is replaced.
 
     When `write` fails, nothing is left behind. A kill may leave `.<name>.tmp`, which the next call replaces.
+    Unless `is_durable`, the bytes are not forced to disk: a power cut may then leave an empty file.
     """
     temporary = temporary_path(path)
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(handle, "wb") as sink:
             write(sink)
-            sink.flush()
-            os.fsync(sink.fileno())
+            if is_durable:
+                sink.flush()
+                os.fsync(sink.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if is_durable:
+        sync_folder(path.parent)
 
 
 @contextmanager
