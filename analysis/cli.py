@@ -241,9 +241,9 @@ def mempool(  # noqa: PLR0917 - typer passes every option by name
             f"the mempool of {found.node} is not known at {mempool_at.written(found.at)}."
             f" {mempool_at.said(found.verdict)} Ask for another time or --node"
         )
-    told = format_ is not Format.TABLE
+    is_machine_read = format_ is not Format.TABLE
     for line in mempool_at.summary(found):
-        typer.echo(row_output.inert(line), err=told)
+        typer.echo(row_output.inert(line), err=is_machine_read)
     _write(mempool_at.LISTED_COLUMNS, [tuple(row.values()) for row in found.rows], format_)
 
 
@@ -364,7 +364,7 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     from analysis.serve.results import Results
     from analysis.serve.webhooks import Alerts, Webhook, read_targets
 
-    told = [Webhook(target) for target in read_targets(webhooks)] if webhooks else []
+    hooks = [Webhook(target) for target in read_targets(webhooks)] if webhooks else []
     token = read_token(token_file)
     listening = bound(address, allow_remote=allow_remote, token=token)
     with ExitStack() as until_the_end:
@@ -373,10 +373,10 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
         live = None
         if collector:
             live = opened(closing(LiveFeed(collector, load_rules(pools or default_rules_dir()))))
-        pages = application(results, live, webhooks=told, hosts=host or (), token=token)
+        pages = application(results, live, webhooks=hooks, hosts=host or (), token=token)
         server = BoundedServer(pages, listening)
-        if told:
-            opened(closing(Alerts(results, told)))
+        if hooks:
+            opened(closing(Alerts(results, hooks)))
         opened(closing(Preparation(results)))
         typer.echo(f"serving {results.database} at http://{address} until Ctrl-C")
         server.run_here()
@@ -475,10 +475,10 @@ def _progress() -> Iterator["engine.Progress"]:
         yield lambda _step: None
         return
     with console.status("starting") as status:
-        yield lambda step: status.update(_told(step))
+        yield lambda step: status.update(_step_in_words(step))
 
 
-def _told(step: "engine.Step") -> str:
+def _step_in_words(step: "engine.Step") -> str:
     """Return one line for a terminal: what a build makes now, and about how many seconds are left."""
     left = "" if step.left_s is None else f", about {step.left_s:.0f} s left"
     return f"building {step.name} ({step.number} of {step.n_steps}{left})"

@@ -113,7 +113,7 @@ def build(
         with _appearing(database) as path:
             most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
             with (
-                _told_errors(database, opened, most_gb),
+                _errors_explained(database, opened, most_gb),
                 connect(path, memory_gb=memory_gb, temp_gb=most_gb, threads=threads) as connection,
             ):
                 work.run(connection, inside_bytes, progress)
@@ -129,7 +129,7 @@ def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -
     rule_set = load_rules(rules)
     opened = open_dataset(dataset, chain)
     parts = PartsFolder(parts_folder(database))
-    with opened.read_lock(), _told_errors(database, opened, 0), connect() as connection:
+    with opened.read_lock(), _errors_explained(database, opened, 0), connect() as connection:
         return _marts(connection, load_catalog(), opened, rule_set, parts).plan()
 
 
@@ -263,7 +263,7 @@ def _identity(database: Path) -> list[int]:
 
 
 @contextmanager
-def _told_errors(database: Path, dataset: Dataset, temp_gb: float) -> Iterator[None]:
+def _errors_explained(database: Path, dataset: Dataset, temp_gb: float) -> Iterator[None]:
     """Turn an error of DuckDB into one sentence, which names the file of the dataset that cannot be read."""
     try:
         yield

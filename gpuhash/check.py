@@ -22,7 +22,7 @@ from gpuhash.variants import VARIANTS
 REFERENCE = ReferenceBackend()
 SHORTEST_BATCH = 1000
 SEARCHED_NONCES = 20 * SHORTEST_BATCH
-_KNOWN: dict[tuple[object, ...], Bytes] = {}  # digests of the reference, by the messages that it hashed
+_DIGESTS: dict[tuple[object, ...], Bytes] = {}  # of the reference, by the messages that it hashed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def run(backend: Backend, message_count: int, seed: int = 1) -> Iterator[Check]:
         title = f"{backend.name} {which}"
         yield _check(f"{title}: padding edges", partial(prove, backend, which))
         for name, messages in (("mixed lengths", mixed), ("of 64 bytes", nodes)):
-            comparison = partial(_compare_known, backend, which, messages, (which, name, message_count, seed))
+            comparison = partial(_compare_once, backend, which, messages, (which, name, message_count, seed))
             yield _check(f"{title}: {message_count} {name}", comparison)
     yield _check(f"{backend.name}: header search", partial(compare_search, backend, seed))
 
@@ -91,18 +91,16 @@ def compare(backend: Backend, which: Algorithm, messages: Messages) -> None:
     _compare_digests(backend, which, batch, expected)
 
 
-def _compare_known(
-    backend: Backend, which: Algorithm, messages: Messages, known_as: tuple[object, ...]
-) -> None:
-    """Compare as `compare` does, but keep the reference's digests under `known_as` for the next backend.
+def _compare_once(backend: Backend, which: Algorithm, messages: Messages, key: tuple[object, ...]) -> None:
+    """Compare as `compare` does, but keep the reference's digests under `key` for the next backend.
 
     A GPU has several variants of each kernel, and the reference is slow: without pycryptodome it computes
     Keccak-256 in plain Python.
     """
     batch = pack(messages)
-    if known_as not in _KNOWN:
-        _KNOWN[known_as] = REFERENCE.hash_batch(which, batch)
-    _compare_digests(backend, which, batch, _KNOWN[known_as])
+    if key not in _DIGESTS:
+        _DIGESTS[key] = REFERENCE.hash_batch(which, batch)
+    _compare_digests(backend, which, batch, _DIGESTS[key])
 
 
 def _compare_digests(backend: Backend, which: Algorithm, batch: Batch, expected: Bytes) -> None:

@@ -110,7 +110,7 @@ def window_figure(marts: Marts) -> Figure:
         title="Share of blocks",
         caption=(
             f"Dots show the shares of all blocks, lines their {INTERVAL}s. The pools are those that are "
-            f"largest over all and of late. {UP} and {DOWN} mark a share that rose or fell against the "
+            f"largest overall and recently. {UP} and {DOWN} mark a share that rose or fell against the "
             f"window of equal length before (p < 0.05, corrected for the number of pools).{left}"
         ),
         panels=panels,
@@ -172,7 +172,7 @@ def stack_figure(marts: Marts) -> Figure | None:
         title="Shares over time",
         caption=(
             "Shares of all blocks, stacked, per day, week or month. The pools are those that are largest "
-            "over all and of late; the others are one layer. A period without a block, and a month with "
+            "overall and recently; the others are one layer. A period without a block, and a month with "
             f"fewer than {MIN_EPOCH_BLOCKS} blocks, stays empty. "
             "In weeks and months, a block without a time is placed by its height. "
             "Intervals are in the table."

@@ -90,12 +90,12 @@ class LiveFeed:
     async def stream(self, last_id: int | None) -> AsyncIterator[str]:
         """Yield server-sent events for one page, the state first, for STREAM_S seconds."""
         loop = asyncio.get_running_loop()
-        end_s, told = loop.time() + STREAM_S, ""
+        end_s, sent = loop.time() + STREAM_S, ""
         yield "retry: 500\n\n"
         while loop.time() < end_s and not self._stopping.is_set():
             state = self.state
-            if state != told:
-                told = state
+            if state != sent:
+                sent = state
                 yield f"event: state\ndata: {state}\n\n"
             if self.has_forgotten(last_id):
                 yield f"event: {MISSED}\ndata: {{}}\n\n"
@@ -139,8 +139,8 @@ class LiveFeed:
     def _miss(self) -> None:
         """Keep, once, that rows passed by while we were away, under the id of the first of them."""
         with self._lock:
-            told = bool(self._events) and self._events[-1].kind == MISSED
-        if not told and self._last_id is not None:
+            has_missed = bool(self._events) and self._events[-1].kind == MISSED
+        if not has_missed and self._last_id is not None:
             self._keep(LiveEvent(self._last_id + 1, MISSED, "{}"))
 
     def _keep(self, event: LiveEvent) -> None:

@@ -29,15 +29,15 @@ class _Families(Collector):
         yield from self._of_events()
         yield from self._of_results()
         if self._webhooks:
-            told = CounterMetricFamily(
+            deliveries = CounterMetricFamily(
                 f"{PREFIX}webhook_events",
                 "Events by what became of them; failed counts tries.",
                 labels=["webhook", "outcome"],
             )
             for number, webhook in enumerate(self._webhooks, 1):
                 for outcome in ("sent", "failed", "dropped"):
-                    told.add_metric([str(number), outcome], webhook.counts[outcome])
-            yield told
+                    deliveries.add_metric([str(number), outcome], webhook.counts[outcome])
+            yield deliveries
 
     def _of_events(self) -> Iterator[Metric]:
         found = events(self._reader)

@@ -211,7 +211,7 @@ class Alerts:
         self._results = results
         self._looking = threading.Lock()
         self._version = results.version
-        self._known = self._events()
+        self._seen = self._events()
         self._stopping = threading.Event()
         threading.Thread(target=self._run, name="alerts", daemon=True).start()
 
@@ -221,15 +221,15 @@ class Alerts:
             version = self._results.version
             if version == self._version:
                 return
-            if self._known is None:  # the first build: what it has is known at the start
-                self._version, self._known = version, self._events()
+            if self._seen is None:  # the first build: what it has is known at the start
+                self._version, self._seen = version, self._events()
                 return
             found = self._results.read(events)
             for event in reversed(found):
-                if event.event_id not in self._known:
+                if event.event_id not in self._seen:
                     for webhook in self.webhooks:
                         webhook.tell(event)
-            self._known |= {event.event_id for event in found}
+            self._seen |= {event.event_id for event in found}
             self._version = version
 
     def _events(self) -> set[str] | None:

@@ -228,10 +228,10 @@ def _fee_sat(transaction: Mapping[str, Any]) -> int:
         ) from None
     made = [made["value"] for made in transaction["vout"]]
     fee_sat = sum(map(satoshi, spent)) - sum(map(satoshi, made))
-    told = transaction.get("fee")
-    if told is not None and satoshi(told) != fee_sat:
+    stated = transaction.get("fee")
+    if stated is not None and satoshi(stated) != fee_sat:
         raise DecodeError(
-            f"a fee of {reprlib.repr(told)} BTC in an answer to getblock; its outputs give {fee_sat} sat"
+            f"a fee of {reprlib.repr(stated)} BTC in an answer to getblock; its outputs give {fee_sat} sat"
         )
     if not 0 <= fee_sat <= MAX_MONEY_SAT:
         raise DecodeError(f"a fee of {fee_sat} sat in an answer to getblock: not 0 to {MAX_MONEY_SAT}")

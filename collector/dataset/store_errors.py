@@ -76,8 +76,8 @@ def in_words(error: Exception, address: StoreAddress) -> StoreError | SettingsEr
     if _is_passing(error):
         reason = printable(code) or _broken_how(error)
         return StoreUnavailable(f"the store of {address} does not answer well ({reason}); try again later")
-    told = _response(error).get("Error", {})
-    reason = printable(f"{code} {told.get('Message', '')}") or type(error).__name__
+    details = _response(error).get("Error", {})
+    reason = printable(f"{code} {details.get('Message', '')}") or type(error).__name__
     return StoreError(f"the store refuses a request for {address}: {reason}; is it the right address?")
 
 

@@ -126,10 +126,10 @@ def merge_datasets(
         clocks.find(others)
     merged = Dataset.open(root, first.dataset.chain, create=True)
     with merged.backfill_lock(), temporary_folder(WORK_PREFIX, root) as work:
-        known = _load(root, first.name)
-        _refuse_other_files(merged, known)
-        known.offsets = clocks.days
-        job = _Merge(merged, known, work)
+        listed = _load(root, first.name)
+        _refuse_other_files(merged, listed)
+        listed.offsets = clocks.days
+        job = _Merge(merged, listed, work)
         try:
             results = [job.member(each, clocks.of_member.get(each.name)) for each in members]
             job.chain_tables(members)
@@ -140,13 +140,13 @@ def merge_datasets(
 
 
 class _Clocks:
-    """Finds the clocks of members against that of the first one; days whose files are unchanged are known."""
+    """Finds the clocks of members against that of the first one; unchanged days keep what was found."""
 
-    def __init__(self, first: Member, known: Mapping[str, dict[str, Any]]) -> None:
+    def __init__(self, first: Member, earlier: Mapping[str, dict[str, Any]]) -> None:
         self.days: dict[str, dict[str, Any]] = {}  # "member day": {digest, offsets}
         self.of_member: dict[str, MemberClock] = {}
         self._first = first
-        self._known = known
+        self._earlier = earlier
 
     def find(self, members: Sequence[Member]) -> None:
         """Find the clock of each member. Raises DatasetError for one that has nothing in common."""
@@ -163,12 +163,12 @@ class _Clocks:
             digest = _digest(
                 _fingerprints_about(member.dataset, day) + _fingerprints_about(first.dataset, day)
             )
-            known = self._known.get(name)
-            if known is None or known["digest"] != digest:
+            kept = self._earlier.get(name)
+            if kept is None or kept["digest"] != digest:
                 offsets = offsets_of_day(connection, member.dataset, first.dataset, day)
-                known = {"digest": digest, "offsets": offsets}
-            self.days[name] = known
-            found += [ClockOffset(*offset) for offset in known["offsets"]]
+                kept = {"digest": digest, "offsets": offsets}
+            self.days[name] = kept
+            found += [ClockOffset(*offset) for offset in kept["offsets"]]
         if not found:
             raise DatasetError(
                 f"{member.name} and {first.name} have seen nothing at about the same time, so the offset of"
@@ -180,16 +180,16 @@ class _Clocks:
 class _Merge:
     """Brings one merged dataset up to date, in units of work: a folder of a table, or a span of heights."""
 
-    def __init__(self, merged: Dataset, known: FleetList, work: Path) -> None:
+    def __init__(self, merged: Dataset, fleet_list: FleetList, work: Path) -> None:
         self._merged = merged
-        self._known = known
+        self._list = fleet_list
         self._work = work
         self._wanted: set[str] = set()  # units of this run
         self._saved_s = time.monotonic()
 
     def save(self) -> None:
         """Write the list of finished units to disk; the next run makes again each unit that is not in it."""
-        self._known.save(self._merged.root)
+        self._list.save(self._merged.root)
         self._saved_s = time.monotonic()
 
     def member(self, member: Member, clock: MemberClock | None) -> MemberResult:
@@ -222,9 +222,9 @@ class _Merge:
 
     def remove_others(self) -> None:
         """Remove from the merged dataset all units of work that no member of this run has."""
-        for name in sorted(self._known.units.keys() - self._wanted):
-            self._put_in_place([], self._known.units[name]["files"])
-            del self._known.units[name]
+        for name in sorted(self._list.units.keys() - self._wanted):
+            self._put_in_place([], self._list.units[name]["files"])
+            del self._list.units[name]
 
     def _day(
         self, member: Member, table: Table, folder: str, paths: Sequence[Path], clock: MemberClock | None
@@ -245,7 +245,7 @@ class _Merge:
         `stage` gets the stem of the unit's files, writes them below the work folder and returns their paths.
         """
         self._wanted.add(name)
-        before = self._known.units.get(name, {"digest": None, "files": []})
+        before = self._list.units.get(name, {"digest": None, "files": []})
         if before["digest"] == digest and all(
             (self._merged.folder / path).is_file() for path in before["files"]
         ):
@@ -253,7 +253,7 @@ class _Merge:
         member = name.partition(" ")[0]
         staged = stage(f"fleet-{member}-{_digest([name, digest])}")
         files = self._put_in_place(staged, before["files"])
-        self._known.units[name] = {"digest": digest, "files": files}
+        self._list.units[name] = {"digest": digest, "files": files}
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()
         return True
@@ -359,20 +359,20 @@ def _load(root: Path, first: str) -> FleetList:
         return FleetList(first=first)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        known = FleetList(first=found["first"], units=found["units"], offsets=found["offsets"])
+        listed = FleetList(first=found["first"], units=found["units"], offsets=found["offsets"])
         form = found["form"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DatasetError(f"{path} cannot be read; remove {root} and merge again") from None
-    if form != FORM or known.first != first:
-        for unit in known.units.values():
+    if form != FORM or listed.first != first:
+        for unit in listed.units.values():
             unit["digest"] = None
-        known.first, known.offsets = first, {}
-    return known
+        listed.first, listed.offsets = first, {}
+    return listed
 
 
-def _refuse_other_files(merged: Dataset, known: FleetList) -> None:
+def _refuse_other_files(merged: Dataset, fleet_list: FleetList) -> None:
     """Remove what a killed run left in the merged dataset; raise DatasetError for files of others."""
-    listed = {name for unit in known.units.values() for name in unit["files"]}
+    listed = {name for unit in fleet_list.units.values() for name in unit["files"]}
     merged.remove_unfinished_files()
     for table in (*MEMBER_TABLES, BLOCKS, TRANSACTIONS, MEMBER_CLOCKS):
         for path in merged.paths(table):

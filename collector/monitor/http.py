@@ -128,12 +128,12 @@ class MonitorServer:
     async def _stream(self, headers: list[tuple[bytes, bytes]], send: Send) -> None:
         """Send committed rows and states as server-sent events for STREAM_S seconds."""
         last_id = _last_event_id(headers)
-        told = [
+        answer_headers = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-store"),
             (b"connection", b"close"),
         ]
-        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": told})
+        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": answer_headers})
         loop = asyncio.get_running_loop()
         end_s, state_s, state, text = loop.time() + STREAM_S, 0.0, "", "retry: 200\n\n"
         while loop.time() < end_s:
