@@ -135,7 +135,7 @@ def _parser() -> str:
 
 
 def _kept(path: Path) -> QueryFacts | None:
-    """Read the facts on a query from a cache file; None where the file is missing or damaged."""
+    """Read from a cache file which relations and columns a query reads; None if it is missing or damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         reads, columns, is_ordered = kept["reads"], kept["columns"], kept["is_ordered"]

@@ -222,7 +222,7 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
     children: pa.ChunkedArray,
     parents: pa.ChunkedArray,
 ) -> pa.Array:
-    """Return for each row the list of ranges of cuts over which a transaction's chunk feerate is constant.
+    """Return for each row the runs: ranges of cuts, which are moments, with one chunk feerate each.
 
     Each argument is a column of lists with one item per transaction (cuts, fees, sizes) or per link (child,
     parent).

@@ -208,7 +208,7 @@ Form = Literal["plain", "gz", "tar"]
 
 
 def packing_of(file: RemoteFile) -> Form:
-    """Return how a downloaded file is packed: `tar`, `gz` or `plain`."""
+    """Return how a file of the list is packed, by its entry and its name: `tar`, `gz` or `plain`."""
     if file.member:
         return "tar"
     return "gz" if file.file_name.endswith(".gz") else "plain"

@@ -275,7 +275,7 @@ class _Merge:
         return [target]
 
     def _put_in_place(self, staged: Sequence[Path], old: Sequence[str]) -> list[str]:
-        """Move new files into the merged dataset and remove the unit's old ones.
+        """Move the new files of a unit of work into the merged dataset, and remove its old ones.
 
         Return the new ones' paths.
         """
