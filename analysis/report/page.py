@@ -17,10 +17,10 @@ from markupsafe import Markup, escape
 
 from analysis.errors import ReportError
 from analysis.report.data import Marts, Row
-from analysis.report.export import csv_download, svg_download, write_figures
 from analysis.report.findings import answers, findings
 from analysis.report.headline import headlines
 from analysis.report.model import Page, Source
+from analysis.report.saved_files import csv_download, svg_download, write_figures
 from analysis.report.sections import METHODS, read_marts
 from analysis.report.text import NOTHING, count, listed, plural, printable, span
 from collector.dataset.files import USER_FILE_MODE, write_atomically

@@ -10,9 +10,9 @@ from analysis.catalog import Model, load_catalog
 from analysis.mempool_at import LISTED_COLUMNS, said
 from analysis.serve import lookups
 from analysis.serve.answers import Answer, Problem, csv_answer, envelope, json_answer, one_object
+from analysis.serve.build_findings import found_answers
 from analysis.serve.differences import differences
 from analysis.serve.events import events
-from analysis.serve.findings import found_answers
 from analysis.serve.lookups import WINDOWS, NotFoundError
 from analysis.serve.mempool import replay, replayed
 from analysis.serve.results import Reader, Results, Row

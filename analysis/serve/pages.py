@@ -17,15 +17,15 @@ from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, se
 from markupsafe import Markup
 
 from analysis.report import text
-from analysis.report.export import csv_download, svg_download
 from analysis.report.page import CHAINS, prose
+from analysis.report.saved_files import csv_download, svg_download
 from analysis.report.sections import METHODS, TOPICS, policy
 from analysis.row_output import plain
 from analysis.serve import drawing, lookups
+from analysis.serve.build_findings import found_answers, report_marts
 from analysis.serve.differences import differences
 from analysis.serve.events import events
 from analysis.serve.feed import atom
-from analysis.serve.findings import found_answers, report_marts
 from analysis.serve.kept import MOMENTARY
 from analysis.serve.live_feed import LiveFeed
 from analysis.serve.lookups import WINDOWS, NotFoundError

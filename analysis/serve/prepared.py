@@ -19,8 +19,8 @@ from analysis.report.sections import TOPICS
 from analysis.report.share_windows import stack_figure
 from analysis.report.topic import Topic
 from analysis.row_output import inert
+from analysis.serve.build_findings import found_answers, report_marts
 from analysis.serve.events import events
-from analysis.serve.findings import found_answers, report_marts
 from analysis.serve.results import BusyError, NotBuiltError, Reader, Results
 
 LOOK_S: Final = 1.0

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow.compute as pc
 
 from collector.backfill.store import WorkResult
-from collector.compaction.merge import merge
+from collector.compaction.file_merge import merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import SPAN_FOLDER

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import duckdb
 import pyarrow.compute as pc
 
-from collector.compaction.merge import merge
+from collector.compaction.file_merge import merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import read_file

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.compaction.merge import Merged, merge
+from collector.compaction.file_merge import Merged, merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
 from collector.dataset.files import is_temporary, make_folder, sync_folder
 from collector.dataset.footer import UNREADABLE

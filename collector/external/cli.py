@@ -12,7 +12,7 @@ from collector.log import counted, printable
 
 if TYPE_CHECKING:
     from collector.dataset.open import Dataset
-    from collector.external.store import ImportFile
+    from collector.external.imported_rows import ImportFile
 
 ProviderOption = Annotated[
     str | None,
@@ -62,9 +62,9 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     from collector.config import load_settings
     from collector.dataset.open import Dataset
     from collector.external.header_files import reader_for
+    from collector.external.imported_rows import Origin, read_import
     from collector.external.kinds import column_names
     from collector.external.providers import read_files
-    from collector.external.store import Origin, read_import
 
     words = words or []
     kind = next((word for word in words[:1] if word in KIND_NAMES), None)
@@ -129,7 +129,7 @@ def _refuse_missing(
 
 
 def _store(dataset: "Dataset", paths: list[Path], files: "list[ImportFile]") -> None:
-    from collector.external.store import store_import
+    from collector.external.imported_rows import store_import
 
     for path, file in zip(paths, files, strict=True):
         result = store_import(dataset, file)

@@ -15,10 +15,10 @@ from typing import Final, Protocol
 
 from collector.errors import DecodeError, SettingsError
 from collector.external.header_files import read_headers, read_stale_blocks
+from collector.external.imported_rows import ImportFile, Origin, read_import
 from collector.external.kinds import Values
 from collector.external.paper_files import read_block_sizes, read_hashrates
 from collector.external.readers import MAX_FILE_BYTES, check_size, open_text
-from collector.external.store import ImportFile, Origin, read_import
 
 BEGINNING_CHARACTERS: Final = 4096
 SPREADSHEET: Final = "PK\x03\x04"  # a zip archive begins so

@@ -11,8 +11,8 @@ from collector.dataset.files import FOLDER_LOCK, lock_taken, make_folder
 from collector.dataset.open import Dataset
 from collector.errors import CollectorError, DatasetError, DecodeError, FetchError, NotWritable
 from collector.external.header_files import reader_for
+from collector.external.imported_rows import ImportFile, Origin, read_import, store_import
 from collector.external.providers import read_files
-from collector.external.store import ImportFile, Origin, read_import, store_import
 from collector.fetch.contents import unpacked
 from collector.fetch.data_sets import FILES, DataSet, RemoteFile
 from collector.fetch.download import Downloader

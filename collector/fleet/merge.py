@@ -27,7 +27,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.compaction.merge import merge as merge_files
+from collector.compaction.file_merge import merge as merge_files
 from collector.dataset.files import make_folder, sync_folder, write_atomically
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import SPAN_FOLDER, conform, read_file, span_folder, write_rows

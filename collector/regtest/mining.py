@@ -12,7 +12,7 @@ import numpy as np
 
 from collector.errors import RegtestError
 from collector.node.rpc import RpcClient
-from collector.regtest.selection import Candidate
+from collector.regtest.block_assembly import Candidate
 from collector.regtest.transaction import (
     FINAL,
     NULL_HASH,

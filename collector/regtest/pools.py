@@ -6,10 +6,10 @@ from typing import Final
 
 from collector.errors import RegtestError
 from collector.node.rpc import RpcClient
+from collector.regtest.block_assembly import ORDERS, Candidate, MempoolView, fill, without_anchors
 from collector.regtest.mining import RESERVED_WEIGHT_WU, MinedBlock, build_block, submit, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import Fork, PlannedBlock, Pool, Scenario
-from collector.regtest.selection import ORDERS, Candidate, MempoolView, fill, without_anchors
 from collector.regtest.sent import SentTransactions
 from collector.regtest.truth import BlockTruth, StaleTruth, acceptances
 

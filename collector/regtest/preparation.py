@@ -10,11 +10,11 @@ from typing import Final
 
 from collector.errors import RegtestError
 from collector.node.rpc import RpcClient
+from collector.regtest.block_assembly import Candidate
 from collector.regtest.mining import build_block, submit, take_template
 from collector.regtest.node import RegtestNode
 from collector.regtest.scenario import PlannedBlock, Scenario, plan_blocks
 from collector.regtest.scripts import COIN_KINDS
-from collector.regtest.selection import Candidate
 from collector.regtest.traffic import PlannedTx, draw_stories, plan_traffic
 from collector.regtest.transaction import RegtestTransaction
 from collector.regtest.wallet import Coin, Wallet, fan_out

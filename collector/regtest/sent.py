@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from collector.errors import RegtestError, RpcError
 from collector.node.rpc import RpcClient
+from collector.regtest.block_assembly import Candidate, MempoolView
 from collector.regtest.mining import MinedBlock, submit
 from collector.regtest.scripts import COIN_KINDS
-from collector.regtest.selection import Candidate, MempoolView
 from collector.regtest.traffic import PlannedTx
 
 

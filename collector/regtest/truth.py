@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from collector.errors import RegtestError
-from collector.regtest.scenario import Pool, Scenario
-from collector.regtest.selection import (
+from collector.regtest.block_assembly import (
     MempoolView,
     acceptance,
     ancestor_ranking,
     package_ranking,
     plain_ranking,
 )
+from collector.regtest.scenario import Pool, Scenario
 from collector.regtest.sent import SentTx
 from collector.regtest.traffic import TxKind
 

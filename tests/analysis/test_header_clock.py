@@ -13,7 +13,7 @@ from analysis.attribution.rules import default_rules_dir
 from analysis.database import open_database
 from analysis.engine import build
 from collector.dataset.open import Dataset
-from collector.external.store import Origin, read_import, store_import
+from collector.external.imported_rows import Origin, read_import, store_import
 
 pytestmark = pytest.mark.data
 HEADER_BYTES = 80

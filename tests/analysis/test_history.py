@@ -16,7 +16,7 @@ from analysis.engine import build
 from analysis.late import early_name
 from analysis.parts import parts_folder
 from collector.dataset.open import Dataset
-from collector.external.store import Origin, read_import, store_import
+from collector.external.imported_rows import Origin, read_import, store_import
 
 pytestmark = pytest.mark.data
 MARTS = (

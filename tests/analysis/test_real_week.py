@@ -14,7 +14,7 @@ from analysis.engine import build
 from analysis.stats import concentration
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, Table, hash_bytes
-from collector.external.store import Origin, read_import, store_import
+from collector.external.imported_rows import Origin, read_import, store_import
 from tests.analysis.world import contract_row
 
 pytestmark = pytest.mark.data

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from collector.regtest.selection import Candidate, Order, feerate_order, fill, first_come_order
+from collector.regtest.block_assembly import Candidate, Order, feerate_order, fill, first_come_order
 from tests.bench.assemblers import chunk_order, data_cost_order, name_order, plain_order
 
 ROUNDS: Final = 16  # blocks of each pool

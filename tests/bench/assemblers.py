@@ -1,4 +1,4 @@
-"""Ways to fill a block that collector.regtest.selection does not have, each written as its definition says.
+"""Fill a block in ways that collector.regtest.block_assembly lacks, each written as its definition says.
 
 An order is a list of packages, as there. They are slow, and meant for mempools of some hundred transactions.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from collector.regtest.selection import MempoolView, Order, feerate_order
+from collector.regtest.block_assembly import MempoolView, Order, feerate_order
 
 EXTRA_WU = 3  # a byte of an envelope weighs 1, and Bitcoin Knots counts it as 4
 

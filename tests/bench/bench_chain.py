@@ -17,9 +17,9 @@ from rich.progress import Progress
 
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
+from collector.regtest.block_assembly import Candidate
 from collector.regtest.mining import MinedBlock, MiningTemplate, build_block, submit, take_template
 from collector.regtest.scripts import p2wsh, payment_script
-from collector.regtest.selection import Candidate
 from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 
 SCRIPT = b"\x6d\x51"  # OP_2DROP OP_TRUE

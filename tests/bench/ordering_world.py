@@ -1,7 +1,7 @@
 """Small worlds of pools that order and choose in different ways; some sell places in their blocks.
 
 One node sees everything. Blocks are smaller than the demand, so every block leaves transactions behind. All
-pools but one fill their blocks with the code of collector.regtest.selection.
+pools but one fill their blocks with the code of collector.regtest.block_assembly.
 """
 
 import random
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from collector.regtest.selection import Candidate, feerate_order, fill, first_come_order
+from collector.regtest.block_assembly import Candidate, feerate_order, fill, first_come_order
 
 BLOCK_WU: Final = 40_000
 ROUNDS: Final = 12  # blocks of each pool; a block in which most places are sold shows no order

@@ -20,7 +20,7 @@ from analysis.attribution.rules import default_rules_dir
 from analysis.database import connect
 from analysis.engine import build
 from collector.dataset.open import Dataset
-from collector.external.store import Origin, read_import, store_import
+from collector.external.imported_rows import Origin, read_import, store_import
 
 SUMMARY: Final = """
     SELECT source, block_count AS blocks, agree_count AS agree, disagree_count AS disagree,

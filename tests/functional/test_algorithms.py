@@ -17,10 +17,10 @@ from analysis.database import open_database
 from analysis.engine import build
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
+from collector.regtest.block_assembly import Candidate, Order, fill, first_come_order
 from collector.regtest.mining import build_block, submit, take_template
 from collector.regtest.preparation import COINBASE_MATURITY
 from collector.regtest.scripts import COIN_KINDS, payment_script
-from collector.regtest.selection import Candidate, Order, fill, first_come_order
 from collector.regtest.transaction import FINAL, RegtestTransaction, TxOutput
 from collector.regtest.wallet import Coin, Wallet
 from tests.bench.assemblers import chunk_order

@@ -13,9 +13,9 @@ from collector.dataset.schema import BLOCKS, TRANSACTIONS
 from collector.errors import DecodeError, RpcError
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode
+from collector.regtest.block_assembly import Candidate
 from collector.regtest.mining import MiningTemplate, build_block, submit, take_template
 from collector.regtest.scripts import COIN_KINDS
-from collector.regtest.selection import Candidate
 from collector.regtest.transaction import REPLACEABLE, RegtestTransaction, TxInput, TxOutput
 from tests.collector.codec.made_blocks import SCRIPTS
 from tests.collector.codec.plain_rows import plain_block_rows

@@ -30,9 +30,9 @@ from collector.dataset.schema import (
 )
 from collector.errors import DatasetError, DecodeError, SettingsError
 from collector.external import readers
+from collector.external.imported_rows import Imported, Origin, read_import, store_import
 from collector.external.kinds import KINDS
 from collector.external.readers import read_rows
-from collector.external.store import Imported, Origin, read_import, store_import
 
 ORIGIN = Origin("somebody", "CC0", "https://example.org/file")
 HASHES = [f"{i:064x}" for i in range(1, 4)]

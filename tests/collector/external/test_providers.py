@@ -19,10 +19,10 @@ from collector.dataset.schema import (
     hash_hex,
 )
 from collector.errors import DecodeError, SettingsError
+from collector.external.imported_rows import Imported, store_import
 from collector.external.kinds import KINDS
 from collector.external.names import KIND_NAMES, PROVIDER_NAMES
 from collector.external.providers import PROVIDERS, read_files
-from collector.external.store import Imported, store_import
 
 HASH = f"{7:064x}"
 ARRIVAL = f"759483,{HASH},1666250167839\n"

@@ -17,7 +17,7 @@ import pytest
 
 from analysis import report, row_output
 from analysis.errors import ReportError
-from analysis.report import export
+from analysis.report import saved_files
 from analysis.report.model import Figure, Page, Table
 from tests.analysis.report import report_marts, section_rows
 
@@ -38,7 +38,7 @@ def figures(content: Page) -> Iterator[Figure]:
 
 def downloaded(table: Table) -> list[dict[str, str]]:
     """Parse the CSV that the link of a table holds, and return its rows."""
-    link = export.csv_download(table)
+    link = saved_files.csv_download(table)
     assert link is not None
     head, text = link.uri.split(",", 1)
     assert head == "data:text/csv;charset=utf-8"
@@ -108,7 +108,7 @@ def test_a_csv_of_the_report_has_the_fields_of_show() -> None:
     shown = io.StringIO()
     row_output.write_csv(list(row), [list(row.values())], shown)
 
-    text, n_rows = export.csv_text([row])
+    text, n_rows = saved_files.csv_text([row])
 
     assert (text, n_rows) == (shown.getvalue(), 1)
     assert next(csv.DictReader(io.StringIO(text))) == {
@@ -137,7 +137,7 @@ def test_a_long_csv_is_cut_at_a_row_and_says_so() -> None:
 
     assert [int(row["number"]) for row in kept] == list(range(len(kept)))
     assert 1000 < len(kept) < len(rows)
-    link = export.csv_download(table)
+    link = saved_files.csv_download(table)
     assert link is not None
     assert link.label == f"CSV, the first {len(kept):,} of 12,000 rows"
 
@@ -148,7 +148,7 @@ def test_every_figure_stands_alone(filled_content: Page) -> None:
 
     assert len(found) > 20
     for figure in found:
-        svg = unquote(export.svg_download(figure).uri.split(",", 1)[1])
+        svg = unquote(saved_files.svg_download(figure).uri.split(",", 1)[1])
         root = ET.fromstring(svg)  # noqa: S314 - our own drawing
         assert "var(" not in svg
         assert root.findtext("{http://www.w3.org/2000/svg}title") == figure.title

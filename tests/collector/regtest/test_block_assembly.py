@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.regtest import RegtestNode, Scenario, prepare_scenario
-from collector.regtest.mining import RESERVED_WEIGHT_WU
-from collector.regtest.selection import (
+from collector.regtest.block_assembly import (
     ORDERS,
     Candidate,
     MempoolView,
@@ -24,6 +23,7 @@ from collector.regtest.selection import (
     plain_ranking,
     without_anchors,
 )
+from collector.regtest.mining import RESERVED_WEIGHT_WU
 from collector.regtest.sent import SentTransactions
 
 
