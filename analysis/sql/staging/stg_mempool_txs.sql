@@ -33,6 +33,8 @@ op_return_bytes = "INTEGER  Largest output script that begins with OP_RETURN, th
 n_dust_outputs = "INTEGER  Outputs below the dust threshold of Bitcoin Core's default"
 n_envelopes = "INTEGER  Envelopes in scripts of taproot script-path spends, as inscriptions have"
 envelope_bytes = "INTEGER  Size of these envelopes"
+spent_types = "VARCHAR[]  Type of the output that each input spends, in order; null where one is not known"
+sigop_cost = "INTEGER  BIP141 cost of signature operations; null while the spent outputs are unknown"
 */
 select
     node,
@@ -65,5 +67,7 @@ select
     op_return_bytes,
     n_dust_outputs,
     n_envelopes,
-    envelope_bytes
+    envelope_bytes,
+    spent_types,
+    sigop_cost
 from mempool_txs

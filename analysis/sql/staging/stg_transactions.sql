@@ -26,6 +26,8 @@ op_return_bytes = "INTEGER  Largest output script that begins with OP_RETURN, th
 n_dust_outputs = "INTEGER  Outputs below the dust threshold of Bitcoin Core's default"
 n_envelopes = "INTEGER  Envelopes in scripts of taproot script-path spends, as inscriptions have"
 envelope_bytes = "INTEGER  Size of these envelopes"
+spent_types = "VARCHAR[]  Type of the output that each input spends, in order; null for the coinbase and while unknown"
+sigop_cost = "INTEGER  BIP141 cost of signature operations; null while the spent outputs are unknown"
 effective_feerate_sat_vb = "DOUBLE  Feerate at which the ancestor-set template algorithm takes it, on this block alone"
 */
 with
@@ -64,6 +66,8 @@ once as (
         n_dust_outputs,
         n_envelopes,
         envelope_bytes,
+        spent_types,
+        sigop_cost,
         effective_feerate_sat_vb
     from transactions
     where block_hash not in (select repeated.block_hash from repeated)
@@ -95,6 +99,8 @@ again as (
         n_dust_outputs,
         n_envelopes,
         envelope_bytes,
+        spent_types,
+        sigop_cost,
         effective_feerate_sat_vb
     from transactions
     where block_hash in (select repeated.block_hash from repeated)
