@@ -12,15 +12,15 @@ from analysis.attribution.rules import load_rules
 from analysis.errors import DatabaseError
 from analysis.serve.address import bound
 from analysis.serve.app import application
-from analysis.serve.listener import BoundedServer
-from analysis.serve.live import LiveFeed
+from analysis.serve.bounded_server import BoundedServer
+from analysis.serve.live_feed import LiveFeed
 from analysis.serve.prepared import Preparation
 from analysis.serve.results import Results
 from tests.analysis.report.chromium import browser
 from tests.analysis.report.test_accessibility import RUN_AXE
 from tests.analysis.serve.conftest import Site, wait_for
 from tests.analysis.serve.hostile_world import POOL_NAME
-from tests.analysis.serve.test_live import BANNER, FIRST_TILE, NEW_HASH, PlantedCollector
+from tests.analysis.serve.test_live_feed import BANNER, FIRST_TILE, NEW_HASH, PlantedCollector
 from tests.analysis.serve.test_prepared import wait_for_all
 
 NOTHING = "Nothing is built yet"
