@@ -12,7 +12,7 @@ from gpuhash.reference import Algorithm
 
 BY_UNITS = "measured vector operations/s * lanes / operations per hash (all vector units)"
 BY_SHIFTS = "measured shifts/s * lanes / shifts per hash (the vector units that shift)"
-BY_SHA = "measured: the SHA instructions, additions and shuffles of a hash, none waiting for another"
+BY_SHA = "measured rate of the SHA instructions, additions and shuffles of a hash, none waiting for another"
 BY_SHA_256 = (None, Algorithm.SHA256, Algorithm.SHA256D)  # what SHA instructions compute; None: a search
 
 
