@@ -17,7 +17,6 @@ import pyarrow as pa
 from collector.backfill.store import WorkResult
 from collector.codec.feerates import effective_feerates
 from collector.codec.parents import in_block_parents
-from collector.codec.scripts import output_types
 from collector.codec.traits import transaction_traits
 from collector.codec.transaction import transaction_ids
 from collector.codec.undo import spent_outputs
@@ -160,11 +159,10 @@ def load_compiled_functions() -> None:
     """Compile, or load from disk, every compiled function that the work on blocks needs."""
     data, limits = np.empty(0, np.uint8), np.zeros(1, np.int64)
     layout = walk_blocks(data, limits)
-    types = output_types(data, layout.scripts)
     ids = transaction_ids(data, layout)
     parent_limits, parents = in_block_parents(data, layout, ids[0])
     values, spent_types = spent_outputs(data, limits, layout.blocks, layout.txs)
-    transaction_traits(data, layout, types, spent_types)
+    transaction_traits(data, layout, spent_types)
     effective_feerates(layout.blocks, values, values, parent_limits, parents)
 
 

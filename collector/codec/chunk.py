@@ -16,7 +16,7 @@ from collector.codec.block import Block, coinbase_stack, decode_block, decode_he
 from collector.codec.feerates import UNKNOWN, effective_feerates
 from collector.codec.format import HEADER_BYTES, NO_HASH
 from collector.codec.parents import in_block_parents
-from collector.codec.scripts import UNKNOWN_TYPE, output_types
+from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.timing import StageTimes
 from collector.codec.traits import transaction_traits
 from collector.codec.transaction import decode_transaction, stripped_bytes, transaction_ids
@@ -141,13 +141,11 @@ def complete_chunk(
     """
     txs, (txids, wtxids) = layout.txs, ids
     size_bytes, stripped = txs["end"] - txs["begin"], stripped_bytes(txs)
-    with times.measure("parse"):
-        types = output_types(raw_blocks.data, layout.scripts)
     with times.measure("fees"):
         spent_sat, spent_types = _spent_outputs(raw_blocks, layout)
         fee_sat = np.where(spent_sat == UNKNOWN, UNKNOWN, spent_sat - txs["output_value_sat"])
     with times.measure("parse"):
-        traits = transaction_traits(raw_blocks.data, layout, types, spent_types)
+        traits = transaction_traits(raw_blocks.data, layout, spent_types)
     with times.measure("feerate"):
         limits, parents = in_block_parents(raw_blocks.data, layout, txids)
         vsize_vb = (3 * stripped + size_bytes + WEIGHT_PER_VB - 1) // WEIGHT_PER_VB
@@ -162,9 +160,9 @@ def complete_chunk(
         stripped_bytes=stripped,
         input_value_sat=spent_sat,
         fee_sat=fee_sat,
-        output_types=types,
+        output_types=traits.output_types,
         spent_types=spent_types,
-        traits=traits,
+        traits=traits.of_txs,
         parent_limits=limits,
         parents=parents,
         effective_feerates=rates,

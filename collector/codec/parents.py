@@ -1,11 +1,11 @@
 """Find the parents of transactions inside their block: the earlier transactions that they spend from."""
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from collector.codec.arrays import Bytes, Integers
-from collector.codec.walk import Layout
+from collector.codec.walk import Layout, read_u64
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)
@@ -83,7 +83,7 @@ def _fill(table: TxidTable) -> None:
 def _find(table: TxidTable, data: Bytes, pos: int) -> int:
     """Return the position in the block of the transaction whose txid is at byte `pos` of `data`, or FREE."""
     mask = len(table.slots) - 1
-    word = _word(data, pos)
+    word = read_u64(data, pos)
     slot = np.int64(word & np.uint64(mask))
     while table.slots[slot] != FREE:
         k = table.slots[slot]
@@ -107,17 +107,8 @@ def _is_at(words: Integers, k: int, data: Bytes, pos: int) -> bool:
     """Return whether the txid of transaction k is at byte `pos` of the data."""
     n_same = 0
     for i in range(WORDS):
-        n_same += words[k, i] == _word(data, pos + 8 * i)
+        n_same += words[k, i] == read_u64(data, pos + 8 * i)
     return n_same == WORDS
-
-
-@compiled
-def _word(data: Bytes, pos: int) -> Any:
-    """Return the 8 bytes at `pos` as an unsigned little-endian number."""
-    word = np.uint64(0)
-    for i in range(8):
-        word |= np.uint64(data[pos + i]) << np.uint64(8 * i)
-    return word
 
 
 @compiled

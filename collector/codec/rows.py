@@ -190,7 +190,7 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
 def spent_types_from_getblock(answer: Mapping[str, Any]) -> Bytes | None:
     """Return the type of the output that each input spends, from the answer of `getblock <hash> 3`.
 
-    The result is uint8[n_inputs], as `scripts.output_types` gives it, with UNKNOWN_TYPE for the input of the
+    The result is uint8[n_inputs], positions in schema.OUTPUT_TYPES, with UNKNOWN_TYPE for the input of the
     coinbase; None when the answer does not name the types of all spent outputs.
     """
     try:

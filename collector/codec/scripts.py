@@ -5,9 +5,7 @@ A type is a number here: its position in `schema.OUTPUT_TYPES`. Source: Bitcoin 
 
 from typing import Final
 
-import numpy as np
-
-from collector.codec.arrays import FAIL, Bytes, Integers
+from collector.codec.arrays import FAIL, Bytes
 from collector.dataset.schema import OUTPUT_TYPES
 from gpuhash.compiled import compiler
 
@@ -52,19 +50,6 @@ MIN_PROGRAM_SCRIPT_BYTES: Final = 4
 MAX_PROGRAM_SCRIPT_BYTES: Final = 42
 MAX_MULTISIG_KEYS: Final = 20
 ANCHOR_PROGRAM: Final = (0x4E, 0x73)
-
-
-def output_types(data: Bytes, scripts: Integers) -> Bytes:
-    """Return the types of the scripts data[scripts[k, 0]:scripts[k, 1]] as numbers, uint8[n]."""
-    types = np.empty(len(scripts), np.uint8)
-    _fill_types(data, scripts, types)
-    return types
-
-
-@compiled
-def _fill_types(data: Bytes, scripts: Integers, types: Bytes) -> None:
-    for k in range(len(scripts)):
-        types[k] = output_type(data, scripts[k, 0], scripts[k, 1])
 
 
 @compiled

@@ -5,7 +5,7 @@ collector and the backfill call the same function.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,9 +31,9 @@ from collector.codec.scripts import (
     WITNESS_V0_KEYHASH,
     WITNESS_V0_SCRIPTHASH,
     next_operation,
-    output_types,
+    output_type,
 )
-from collector.codec.walk import Layout, compact_size_width, read_compact_size, walk_transactions
+from collector.codec.walk import Layout, compact_size_width, read_compact_size, read_u64, walk_transactions
 from gpuhash.compiled import compiler
 
 compiled = compiler(__package__)
@@ -75,14 +75,19 @@ LEGACY: Final = 0  # ways to count them
 ACCURATE: Final = 1
 
 
-def transaction_traits(
-    data: Bytes, layout: Layout, types: Bytes, spent_types: Bytes | None = None
-) -> Records:
-    """Return the traits of each transaction, TRAITS[n_txs]: dust, OP_RETURN, envelopes, sigop cost.
+class Traits(NamedTuple):
+    """Holds what policies ask about some transactions, and the types of their outputs."""
 
-    `types` has the type of each output, uint8[n_outputs]; `spent_types` that of the output which each input
-    spends, uint8[n_inputs], UNKNOWN_TYPE where it is not known. Both are as `scripts.output_types` gives
-    them. Without `spent_types` no sigop cost is known. The layout must be sound.
+    of_txs: Records  # TRAITS[n_txs]
+    output_types: Bytes  # uint8[n_outputs]: positions in schema.OUTPUT_TYPES, as `scripts.output_type` says
+
+
+def transaction_traits(data: Bytes, layout: Layout, spent_types: Bytes | None = None) -> Traits:
+    """Return the traits of each transaction (dust, OP_RETURN, envelopes, sigop cost) and its outputs' types.
+
+    `spent_types` has the type of the output which each input spends, uint8[n_inputs], UNKNOWN_TYPE where it
+    is not known. Without it no sigop cost is known. The layout must be sound. All is found in one pass,
+    because reading the bytes from memory takes most of the time.
 
     - Dust: an output below the dust threshold of Bitcoin Core at its default feerate of 3 sat/vB
       (src/policy/policy.cpp, GetDustThreshold).
@@ -91,10 +96,10 @@ def transaction_traits(
       inscriptions have; its size counts from the first opcode to the last.
     - Sigop cost: BIP 141 (Bitcoin Core, src/consensus/tx_verify.cpp, GetTransactionSigOpCost).
     """
-    traits = np.zeros(len(layout.txs), TRAITS)
+    traits = Traits(np.zeros(len(layout.txs), TRAITS), np.empty(len(layout.scripts), np.uint8))
     if spent_types is None:
         spent_types = np.empty(0, np.uint8)
-    _fill_traits(data, layout, types, spent_types, traits)
+    _fill_traits(data, layout, spent_types, traits)
     return traits
 
 
@@ -105,60 +110,53 @@ def sigop_costs(raws: Sequence[bytes], spent_types: Bytes) -> Integers:
     """
     data, limits = gpuhash.join(raws)
     layout = walk_transactions(data, limits)
-    types = output_types(data, layout.scripts)
-    costs: Integers = transaction_traits(data, layout, types, spent_types)["sigop_cost"]
+    costs: Integers = transaction_traits(data, layout, spent_types).of_txs["sigop_cost"]
     return costs
 
 
 @compiled
-def _fill_traits(data: Bytes, layout: Layout, types: Bytes, spent_types: Bytes, traits: Records) -> None:
+def _fill_traits(data: Bytes, layout: Layout, spent_types: Bytes, traits: Traits) -> None:
     for k in range(len(layout.txs)):
-        tx = layout.txs[k]
-        _read_outputs(data, tx, layout.scripts, traits[k])
-        cost = _read_inputs(data, tx, layout.spends, spent_types, traits[k])
-        if cost != FAIL:
-            cost += WITNESS_SCALE * _count_output_sigops(data, tx, layout.scripts, types)
-        traits[k].sigop_cost = cost
+        tx, found = layout.txs[k], traits.of_txs[k]
+        n_sigops = _read_outputs(data, tx, layout.scripts, traits.output_types, found)
+        cost = _read_inputs(data, tx, layout.spends, spent_types, found)
+        found.sigop_cost = cost if cost == FAIL else cost + WITNESS_SCALE * n_sigops
 
 
 @compiled
-def _read_outputs(data: Bytes, tx: Record, scripts: Integers, traits: Record) -> None:
-    """Write into `traits` what the outputs of one transaction show: dust and size of OP_RETURN."""
-    n_dust = op_return_bytes = 0
+def _read_outputs(data: Bytes, tx: Record, scripts: Integers, types: Bytes, traits: Record) -> int:
+    """Write what the outputs of one transaction show: types into `types`, dust and OP_RETURN into `traits`.
+
+    Returns the number of signature operations in their scripts.
+    """
+    n_dust = op_return_bytes = n_sigops = 0
     for i in range(tx.first_output, tx.first_output + tx.n_outputs):
         begin, end = scripts[i, 0], scripts[i, 1]
         size = end - begin
+        types[i] = kind = output_type(data, begin, end)
         if size > 0 and data[begin] == OP_RETURN:
             op_return_bytes = max(op_return_bytes, size)
-        elif _is_dust(data, begin, end):
+        elif _is_dust(data, begin, end, kind):
             n_dust += 1
+        if kind in (PUBKEY, PUBKEYHASH):
+            n_sigops += 1
+        elif kind in (MULTISIG, NONSTANDARD):  # the other types have none
+            n_sigops += count_sigops(data, begin, end, LEGACY)
     traits.n_dust_outputs = n_dust
     traits.op_return_bytes = op_return_bytes
+    return n_sigops
 
 
 @compiled
-def _count_output_sigops(data: Bytes, tx: Record, scripts: Integers, types: Bytes) -> int:
-    """Return the number of signature operations in the output scripts of one transaction."""
-    count = 0
-    for i in range(tx.first_output, tx.first_output + tx.n_outputs):
-        if types[i] in (PUBKEY, PUBKEYHASH):
-            count += 1
-        elif types[i] in (MULTISIG, NONSTANDARD):  # the other types have none
-            count += count_sigops(data, scripts[i, 0], scripts[i, 1], LEGACY)
-    return count
-
-
-@compiled
-def _is_dust(data: Bytes, begin: int, end: int) -> bool:
-    """Return whether an output is dust; its script is data[begin:end], and is no OP_RETURN."""
+def _is_dust(data: Bytes, begin: int, end: int, kind: int) -> bool:
+    """Return whether an output of a type is dust; its script is data[begin:end], and is no OP_RETURN."""
     size = end - begin
     if size > MAX_SCRIPT_BYTES:
         return False
     width = compact_size_width(size)
-    value_sat = 0
-    for i in range(VALUE_BYTES):
-        value_sat |= int(data[begin - width - VALUE_BYTES + i]) << (8 * i)
-    spending = WITNESS_SPENDING_BYTES if _is_witness_program(data, begin, end) else SPENDING_BYTES
+    value_sat = int(np.int64(read_u64(data, begin - width - VALUE_BYTES)))
+    is_program = kind >= WITNESS_V0_KEYHASH if kind != NONSTANDARD else _is_witness_program(data, begin, end)
+    spending = WITNESS_SPENDING_BYTES if is_program else SPENDING_BYTES
     return value_sat < DUST_FEERATE_SAT_VB * (VALUE_BYTES + width + size + spending)
 
 

@@ -29,7 +29,6 @@ import numpy as np
 import gpuhash
 from collector.codec.arrays import FAIL, Bytes, Integers, Records
 from collector.codec.format import MAX_MONEY_SAT, NO_HASH, NO_INDEX, OUTPOINT_BYTES, TXID_BYTES, VALUE_BYTES
-from collector.codec.scripts import output_types
 from collector.codec.traits import transaction_traits
 from collector.codec.walk import Layout, compact_size_width, walk_transactions
 from collector.dataset.schema import OUTPUT_TYPES
@@ -529,8 +528,7 @@ def transaction_records(
 
 def _traits(data: Bytes, layout: Layout) -> list[TxTraits]:
     """Return the traits of each transaction of a layout: OP_RETURN, dust, envelopes, types of outputs."""
-    types = output_types(data, layout.scripts)
-    found = transaction_traits(data, layout, types)
+    found, types = transaction_traits(data, layout)
     names = ("op_return_bytes", "n_dust_outputs", "n_envelopes", "envelope_bytes")
     columns = (found[name].tolist() for name in names)
     types_of_each = _cut(types, np.append(layout.txs["first_output"], len(types)))

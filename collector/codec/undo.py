@@ -32,7 +32,7 @@ class SpentOutputs(NamedTuple):
     """Holds the value that each transaction of some blocks spends, and the type of output per input."""
 
     values_sat: Integers  # int64[n_txs]: UNKNOWN for a coinbase and where the undo data does not fit
-    types: Bytes  # uint8[n_inputs], as `scripts.output_types` gives them; UNKNOWN_TYPE likewise
+    types: Bytes  # uint8[n_inputs], positions in schema.OUTPUT_TYPES; UNKNOWN_TYPE likewise
 
 
 def spent_outputs(undo: Bytes, limits: Integers, blocks: Records, txs: Records) -> SpentOutputs:

@@ -5,7 +5,7 @@ transaction as faulty; they say why. All positions are in the one byte array tha
 transactions.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -172,7 +172,7 @@ def _walk_transaction(data: Bytes, begin: int, end: int, tx: Record, layout: Lay
     if pos == FAIL or pos + 4 > end:
         return FAIL
     tx.begin, tx.end = begin, pos + 4
-    tx.version, tx.locktime = _u32(data, begin), _u32(data, pos)
+    tx.version, tx.locktime = read_u32(data, begin), read_u32(data, pos)
     tx.output_value_sat = value_sat
     tx.n_inputs, tx.n_outputs = n_inputs, n_outputs
     tx.is_coinbase = n_inputs == 1 and flags & SPENDS_NOTHING != 0
@@ -196,7 +196,7 @@ def _walk_inputs(data: Bytes, pos: int, end: int, spends: Integers, at: int) -> 
         if pos == FAIL or size + 4 > end - pos:
             return 0, 0, FAIL
         pos += size
-        if _u32(data, pos) < FINAL_SEQUENCE:
+        if read_u32(data, pos) < FINAL_SEQUENCE:
             flags |= SIGNALS
         pos += 4
     return count, flags, pos
@@ -215,7 +215,7 @@ def _walk_outputs(data: Bytes, pos: int, end: int, scripts: Integers, at: int) -
     for k in range(count):
         if pos + OUTPUT_BYTES > end:
             return 0, 0, FAIL
-        value_sat = _u32(data, pos) | _u32(data, pos + 4) << 32
+        value_sat = int(np.int64(read_u64(data, pos)))
         if not 0 <= value_sat <= MAX_MONEY_SAT:
             return 0, 0, FAIL
         total_sat += value_sat
@@ -280,9 +280,24 @@ def _spends_nothing(data: Bytes, pos: int) -> bool:
     for i in range(32):
         if data[pos + i] != 0:
             return False
-    return _u32(data, pos + 32) == NO_INDEX
+    return read_u32(data, pos + 32) == NO_INDEX
 
 
 @compiled
-def _u32(data: Bytes, pos: int) -> int:
-    return int(data[pos]) | int(data[pos + 1]) << 8 | int(data[pos + 2]) << 16 | int(data[pos + 3]) << 24
+def read_u32(data: Bytes, pos: int) -> int:
+    """Return the 4 bytes at `pos` as an unsigned little-endian number; all four must be there."""
+    at = np.uint64(pos)  # of a signed one, numba asks for each byte whether it counts from the end
+    word = np.uint64(0)
+    for i in range(4):
+        word |= np.uint64(data[at + np.uint64(i)]) << np.uint64(8 * i)
+    return int(np.int64(word))
+
+
+@compiled
+def read_u64(data: Bytes, pos: int) -> Any:
+    """Return the 8 bytes at `pos` as a little-endian np.uint64; all eight must be there."""
+    at = np.uint64(pos)  # as in `read_u32`
+    word = np.uint64(0)
+    for i in range(8):
+        word |= np.uint64(data[at + np.uint64(i)]) << np.uint64(8 * i)
+    return word

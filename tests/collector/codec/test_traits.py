@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gpuhash
 from collector.codec.block import decode_block
-from collector.codec.scripts import UNKNOWN_TYPE, output_types
+from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.traits import TRAITS, transaction_traits
 from collector.codec.transaction import decode_transaction
 from collector.codec.walk import walk_blocks, walk_transactions
@@ -59,7 +59,7 @@ def traits_of(raws: Sequence[bytes], spent: Sequence[Sequence[str]] | None = Non
     types = None
     if spent is not None:
         types = np.array([OUTPUT_TYPES.index(name) for names in spent for name in names], np.uint8)
-    found = transaction_traits(data, layout, output_types(data, layout.scripts), types)
+    found = transaction_traits(data, layout, types).of_txs
     rows = [dict(zip(TRAITS.names, row.tolist(), strict=True)) for row in found]
     return [row | {"sigop_cost": None if row["sigop_cost"] < 0 else row["sigop_cost"]} for row in rows]
 
@@ -121,9 +121,8 @@ def test_traits_of_real_blocks_are_those_of_the_plain_way(data_dir: Path) -> Non
         raw = file.read_bytes()
         data = np.frombuffer(raw, np.uint8)
         layout = walk_blocks(data, np.array([0, len(raw)]))
-        types = output_types(data, layout.scripts)
         unknown = np.full(len(layout.spends), UNKNOWN_TYPE, np.uint8)
-        found = transaction_traits(data, layout, types, unknown)
+        found = transaction_traits(data, layout, unknown).of_txs
         for transaction, row in zip(decode_block(raw).transactions, found, strict=True):
             expected = plain_traits(transaction)
             expected["sigop_cost"] = -1 if expected["sigop_cost"] is None else expected["sigop_cost"]
