@@ -77,7 +77,7 @@ def store_blocks(dataset_root: Path, chain: str, raw_blocks: RawBlocks, result: 
 def _write_chunk(dataset: Dataset, chunk: Chunk, times: StageTimes) -> int:
     """Write the rows of some blocks of one span of heights; return the size of the files in bytes."""
     with times.measure("encode"):
-        transactions = transactions_table(chunk)
+        transactions = transactions_table(chunk, coded=True)
         blocks = blocks_table(chunk, chain=dataset.chain, verified_by=backend_name())
     with times.measure("write"):
         stem = _stem(chunk)

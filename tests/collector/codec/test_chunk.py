@@ -1,9 +1,13 @@
 """Test that the fast way from bytes to rows gives the rows and refusals of the plain one."""
 
 import csv
+import tempfile
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +20,9 @@ from collector.codec.scripts import output_type
 from collector.codec.timing import StageTimes
 from collector.codec.verify import backend_name
 from collector.codec.walk import BLOCK, walk_blocks
-from collector.dataset.schema import OUTPUT_TYPES
-from collector.errors import DecodeError
+from collector.dataset.open import Dataset
+from collector.dataset.schema import OUTPUT_TYPES, TRANSACTIONS
+from collector.errors import DecodeError, RowRefused
 from tests.collector.codec import made_blocks as made
 from tests.collector.codec.plain_feerate import plain_feerates
 from tests.collector.codec.plain_scripts import plain_output_type
@@ -52,6 +57,42 @@ def test_rows_are_those_of_the_plain_way(raws: list[bytes], data: st.DataObject)
     assert chunk is not None
     assert transactions_table(chunk).equals(expected_txs)
     assert blocks_table(chunk, chain="regtest", verified_by=backend_name()).equals(expected_blocks)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(made.blocks(), min_size=1, max_size=3))
+def test_a_coded_table_makes_the_file_of_the_plain_one(raws: list[bytes]) -> None:
+    """Rows, types and the contract in the metadata are the same for every reader."""
+    heights = [200 + i for i in range(len(raws))]
+    fees = [[None] * (1 + count_others(raw)) for raw in raws]
+    chunk, _ = make_chunk(made.raw_blocks(raws, heights, fees), "regtest", StageTimes())
+    assert chunk is not None
+
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = Dataset.open(Path(folder), "regtest", create=True)
+        plain, coded = [
+            dataset.write(TRANSACTIONS, transactions_table(chunk, coded=way), stem=f"coded-{way}")
+            for way in (False, True)
+        ]
+        for one, other in zip(plain, coded, strict=True):
+            assert pq.read_schema(one).equals(pq.read_schema(other), check_metadata=True)
+            assert pq.read_table(one).equals(pq.read_table(other))
+            assert duckdb.sql(f"FROM '{one}' EXCEPT ALL FROM '{other}'").fetchall() == []
+            assert pq.read_metadata(one).metadata == pq.read_metadata(other).metadata
+
+
+def test_a_coded_table_with_a_strange_name_is_refused(tmp_path: Path) -> None:
+    """The names are held to the closed set of the contract, as text is."""
+    raw = made.solved_block([], height=200)
+    chunk, _ = make_chunk(made.raw_blocks([raw], [200], [[None]]), "regtest", StageTimes())
+    assert chunk is not None
+    table = transactions_table(chunk, coded=True)
+    at = table.schema.get_field_index("output_types")
+    names = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["p2sh"]))
+    strange = table.set_column(at, table.schema.field(at), pa.ListArray.from_arrays([0, 1], names))
+
+    with pytest.raises(RowRefused, match="p2sh"):
+        Dataset.open(tmp_path, "regtest", create=True).write(TRANSACTIONS, strange, stem="strange")
 
 
 def count_others(raw: bytes) -> int:
