@@ -246,16 +246,16 @@ class RecentTransactions:
                 first[digest] = at
         decoded = decode_transactions([raws[at] for at in first.values()])
         found: list[Transaction | DecodeError | None] = [None] * len(raws)
-        faulty: dict[int, DecodeError] = {}
-        for (digest, at), body in zip(first.items(), decoded, strict=True):
-            if isinstance(body, DecodeError):
-                faulty[digest] = body
-                continue
+        for at, body in zip(first.values(), decoded, strict=True):
             found[at] = body
-            newer.add(digest)
-            kept[body.txid] = body, received_us
-        if faulty:  # faulty bytes are reported each time they come
+            if type(body) is Transaction:
+                kept[body[0]] = body, received_us
+        faulty: dict[int, DecodeError] = {}
+        if DecodeError in set(map(type, decoded)):  # faulty bytes are reported each time they come
+            pairs = zip(first, decoded, strict=True)
+            faulty = {digest: body for digest, body in pairs if isinstance(body, DecodeError)}
             found = [faulty.get(digest, body) for digest, body in zip(digests, found, strict=True)]
+        newer.update(first.keys() - faulty.keys() if faulty else first)
         if len(self._newer) > MOST_SEEN:
             self._older, self._newer = self._newer, set()
         return found

@@ -39,6 +39,7 @@ MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block ho
 # The name of a state in the journal begins with this prefix, as in the journals that are on disk already.
 STATE_PREFIX: Final = "told/"
 MOST_PER_STATE: Final = 1000  # transactions in one state; its rows are written when all are complete
+NO_TRAITS: Final[Mapping[str, Any]] = {}  # of a transaction that was decoded as a part of its block
 log = structlog.get_logger(__name__)
 
 
@@ -509,7 +510,7 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
             "mempool_sequence": entry.mempool_sequence,
             "parents": entry.parents,
         }
-    weight_wu = body.weight_wu
+    weight_wu = 3 * body.stripped_bytes + body.size_bytes
     row: MempoolTxRow = {  # up to 21 items: with more, a dict takes twice the memory
         "node": node,
         "session": session,
@@ -527,9 +528,8 @@ def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow
         "signals_rbf": body.signals_rbf,
         "version": body.version,
         "locktime": body.locktime,
+        **(body.traits or NO_TRAITS),  # type: ignore[typeddict-item] # a part of a row, which mypy does not see
     }
-    if body.traits is not None:
-        row.update(body.traits)  # type: ignore[typeddict-item] # a part of a row, which mypy does not see
     if entry.parents is not None:
         row["parents"] = entry.parents
     return row
