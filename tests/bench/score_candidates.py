@@ -1,11 +1,13 @@
-"""Score the out-of-band candidates of a build against planted truth: precision and recall, pool by pool.
+"""Score out-of-band candidates and policies that a build found against planted truth: precision and recall.
 
     python -m tests.bench.score_candidates [--demo DIR] [--seeds N] [--first SEED]
 
 DIR is what `make demo` wrote: its truth.json says which transactions were paid for outside the chain, and its
 demo.duckdb has the candidates. Then each scenario of ordering_world is played with N seeds from SEED on, and
 scored. `sold` counts transactions that a pool took because they were paid for, `found` the candidates, and
-`ahead` those that the order of the blocks shows without any mempool (mart ahead_of_feerate).
+`ahead` those that the order of the blocks shows without any mempool (mart ahead_of_feerate). `policy` counts
+pairs of pool and kind: planted are those in which the pool refuses the kind, found those with a verdict of
+refuses, disfavours or favours.
 """
 
 import argparse
@@ -28,6 +30,10 @@ FOUND: Final[Mapping[str, str]] = {
     "found": "SELECT DISTINCT pool, txid FROM out_of_band_candidates",
     "ahead": "SELECT DISTINCT pool, txid FROM ahead_of_feerate",
 }
+POLICIES: Final = """
+    SELECT pool || ' ' || feature FROM pool_policy WHERE verdict IN ('refuses', 'disfavours', 'favours')
+"""
+REFUSED: Final = frozenset({"censor truc"})  # what ordering_world plants
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,20 @@ def score_world(scenario: Scenario, seed: int) -> Iterator[tuple[str, Score]]:
             for pool, found in sorted(names.items()):
                 if found - world.sold:
                     yield f"{what}, wrong of {pool}", score(found, found & world.sold)
+        yield from score_policies(opened, REFUSED)
+
+
+def score_policies(
+    connection: duckdb.DuckDBPyConnection, refused: Collection[str]
+) -> Iterator[tuple[str, Score]]:
+    """Yield the score of what pools are said to treat differently, and each finding that was not planted.
+
+    `refused` has pool and kind, with a space between.
+    """
+    found = {pair for (pair,) in connection.execute(POLICIES).fetchall()}
+    yield "policy", score(found, refused)
+    for pair in sorted(found.difference(refused)):
+        yield f"policy, wrong: {pair}", score({pair}, ())
 
 
 def score_demo(folder: Path) -> Iterator[tuple[str, Score]]:
@@ -95,6 +115,8 @@ def score_demo(folder: Path) -> Iterator[tuple[str, Score]]:
         for what in FOUND:
             pools = found_by_pool(connection, what)
             yield what, score({txid[::-1].hex() for txids in pools.values() for txid in txids}, sold)
+        refused = {f"{pool['slug']} {kind}" for pool in truth["pools"] for kind in pool["refuses"]}
+        yield from score_policies(connection, refused)
 
 
 def main() -> None:
@@ -104,7 +126,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="worlds of each scenario")
     parser.add_argument("--first", type=int, default=1, help="first seed")
     options = parser.parse_args()
-    print("| world | seed | what | sold | found | both | precision | recall |")
+    print("| world | seed | what | planted | found | both | precision | recall |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     if options.demo:
         for what, result in score_demo(options.demo):
