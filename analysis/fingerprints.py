@@ -11,7 +11,7 @@ import platform
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from importlib import metadata, resources
 from typing import Final
 
@@ -64,8 +64,8 @@ class Fingerprints:
             return ()
         late = model.late.columns if model.late is not None and model.late.relation == relation else ()
         known = model.column_references.get(relation)
-        in_macros = WORD.findall(" ".join(self._macros_in(model.sql).values()))
-        named = found.column_names if known is None else {*known, *in_macros}
+        in_macros = map(_words, _macros_in(self.catalog.macros, model.sql).values())
+        named = found.column_names if known is None else frozenset(known).union(*in_macros)
         return tuple(name for name in found.column_names if name in named and name not in late)
 
     def of_late(self, late: FilledLate, early: str) -> dict[str, str]:
@@ -80,8 +80,8 @@ class Fingerprints:
 
         `columns` has the columns that it reads of a relation; without them it counts as reading all.
         """
-        macros = self._macros_in(query)
-        words = set(WORD.findall(" ".join([query, *macros.values()])))
+        macros = _macros_in(self.catalog.macros, query)
+        words = _words(query).union(*map(_words, macros.values()))
         uses_functions = any(function.name in words for function in FUNCTIONS)
         return {
             "its query": digest(query),
@@ -98,21 +98,30 @@ class Fingerprints:
             return self.contents[relation]
         return digest([known[name] for name in columns])
 
-    def _macros_in(self, query: str) -> dict[str, str]:
-        """Map the name of each SQL macro that a query uses, directly or by another macro, to its text."""
-        found: dict[str, str] = {}
-        texts = [query]
-        while texts:
-            for name in set(WORD.findall(texts.pop())) & self._macros.keys() - found.keys():
-                found[name] = self._macros[name]
-                texts.append(found[name])
-        return found
 
-    @cached_property
-    def _macros(self) -> Mapping[str, str]:
-        """Map the name of each SQL macro to its text, which ends where the next macro starts."""
-        _, *pieces = MACRO.split(self.catalog.macros)
-        return dict(zip(pieces[::2], pieces[1::2], strict=True))
+def _macros_in(macros: str, query: str) -> Mapping[str, str]:
+    """Map the name of each SQL macro that a query uses, directly or by another macro, to its text."""
+    known = _by_name(macros)
+    found: dict[str, str] = {}
+    texts = [query]
+    while texts:
+        for name in _words(texts.pop()) & known.keys() - found.keys():
+            found[name] = known[name]
+            texts.append(found[name])
+    return found
+
+
+@cache
+def _by_name(macros: str) -> Mapping[str, str]:
+    """Map the name of each SQL macro to its text, which ends where the next macro starts."""
+    _, *pieces = MACRO.split(macros)
+    return dict(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+@cache
+def _words(sql: str) -> frozenset[str]:
+    """Return the words of a query or a macro; a build asks several times for those of each."""
+    return frozenset(WORD.findall(sql))
 
 
 def is_known(inputs: Mapping[str, str]) -> bool:

@@ -40,6 +40,7 @@ STATE: Final = "parts.json"
 LOG: Final = "parts.log"  # parts.json is large, so a build writes it at its begin and its end alone
 FORMAT: Final = "pool-analysis parts 4"
 HASHED_ROWS: Final = 1_000_000  # the columns of a part of more rows are not hashed, as that takes long
+NO_VALUE: Final = "None"  # what stands for the hash of a column without rows
 # Parquet has no integers of 128 bits: DuckDB would write doubles, which lose digits.
 WIDE_TYPE: Final = "HUGEINT"
 STORED_TYPE: Final = "DECIMAL(38, 0)"
@@ -268,14 +269,15 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
             f"COPY ({rows}) TO {_literal(str(temporary))} (FORMAT parquet)"
         ).fetchone()
         n_rows = answer[0] if answer else 0
+        columns, extent = _read_facts(connection, temporary, n_rows, types, bounded)
         part = Part(
             file=file,
             inputs=dict(inputs),
             content=_content(temporary),
-            columns=_column_hashes(connection, temporary) if n_rows <= HASHED_ROWS else {},
+            columns=columns,
             n_bytes=temporary.stat().st_size,
             n_rows=n_rows,
-            extent=extent_of(connection, _rows_of(temporary), bounded),
+            extent=extent,
             wall_s=time.monotonic() - begun_s,
         )
         temporary.replace(path)
@@ -387,13 +389,26 @@ def _content(path: Path) -> str:
         return hashlib.file_digest(source, "sha256").hexdigest()
 
 
+def _read_facts(
+    connection: duckdb.DuckDBPyConnection, path: Path, n_rows: int, types: Types, bounded: Sequence[str]
+) -> tuple[dict[str, str], Extent]:
+    """Return the hashes of the columns of a part, empty for many rows, and its extent.
+
+    No file is read for a mart without rows: in a small dataset most marts have none.
+    """
+    if n_rows == 0 and types:
+        return dict.fromkeys(types, NO_VALUE), dict.fromkeys(bounded)
+    columns = _column_hashes(connection, path) if n_rows <= HASHED_ROWS else {}
+    return columns, extent_of(connection, _rows_of(path), bounded)
+
+
 def _column_hashes(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
     """Map each column of a part to the sum of the hashes of its values, each with the number of its row."""
-    rows = _rows_of(path)
-    names = [name for name, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
-    sums = ", ".join(f'sum(hash({name}, "its row"))' for name in names)
-    query = f'SELECT {sums} FROM (SELECT *, row_number() OVER () AS "its row" FROM {rows})'  # noqa: S608 - our own file
-    (found,) = connection.execute(query).fetchall()
+    numbered = f'SELECT *, row_number() OVER () AS "its row" FROM {_rows_of(path)}'  # noqa: S608 - our own file
+    query = f'SELECT sum(hash(COLUMNS(* EXCLUDE "its row"), "its row")) FROM ({numbered})'  # noqa: S608 - as above
+    answer = connection.execute(query)
+    names = [name for name, *_ in answer.description]
+    (found,) = answer.fetchall()
     return {name: str(total) for name, total in zip(names, found, strict=True)}
 
 
