@@ -13,6 +13,8 @@ from tests.analysis.shared_build import SharedBuild, shared_build
 
 # Tables of a few rows: planning costs more than the rows, and compiled code is never worth its compilation.
 SMALL = {
+    # Else each sort and each hash table takes, and clears, 64 MB of the heap, which holds on to them.
+    "spark.buffer.pageSize": "1m",
     "spark.master": "local[1]",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
