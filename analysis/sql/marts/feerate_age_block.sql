@@ -3,26 +3,22 @@ summary = "How far each block took the best-paying transactions of the mempool s
 method = """
 The mempool of a node (mempool_residence) is ranked at every moment of mempool_moments. A pool works on a template that
 is some seconds old and cannot take what entered since, so the mempool at the block's arrival alone would be unfair to
-it. A transaction waits at a moment that lies between its entry and its end in the node's stream; at age 0 the moment
-is just before the block's C, so the block's own transactions are included. X is the number of the block's transactions
-without the coinbase. Waiting transactions are ranked by feerate, best first. Those that pay exactly the same share
-what is left of the places: which of them the block took is no choice by feerate, so its own fill these places first.
-n_tied says how many of its transactions pay exactly what the last of the X best pays.
-top_x_ratio is the share of the X best that the block took, outside_2x_ratio the share that it took of those behind the
-best 2 X (arXiv:1902.07549, section on feerate strategies). `plain` is fee / vsize, `package` the package feerate of
-mempool_packages, `cluster` the chunk feerate of mempool_clusters. Package and cluster feerates are known at blocks
-only: a relative that enters between the moment and the block counts already, and a transaction that leaves between
-them keeps the feerate it had at the block before. Transactions without a known fee are not ranked. An empty block has
-X = 0 and no ratios. Blocks at which the mempool is not known have no row.
-Only two ranks per moment are needed, X and 2 X, so the mempool is not sorted at each moment. Stays are cut into spans
-of six hours, as the moments are numbered, ranked once per span and divided into n_age_buckets buckets by rank. Counting the waiting
-transactions of each bucket at each moment gives the bucket of the rank that is needed, and only the stays of that
-bucket are listed. The work grows in proportion to stays and moments.
+it. A transaction waits at a moment that lies between its entry and its end in the node's stream; at age 0 the moment is
+just before the block's C, so the block's own transactions are included. X is the number of the block's transactions
+without the coinbase. Waiting transactions are ranked by feerate, best first. Those that pay exactly the same share what
+is left of the places: which of them the block took is no choice by feerate, so its own fill these places first. n_tied
+says how many of its transactions pay exactly what the last of the X best pays. top_x_ratio is the share of the X best
+that the block took, outside_2x_ratio the share that it took of those behind the best 2 X (arXiv:1902.07549, section on
+feerate strategies). `plain` is fee / vsize, `package` the package feerate of mempool_packages, `cluster` the chunk
+feerate of mempool_clusters. Package and cluster feerates are known at blocks only: a relative that enters between the
+moment and the block counts already, and a transaction that leaves between them keeps the feerate it had at the block
+before. Transactions without a known fee are not ranked. An empty block has X = 0 and no ratios. Blocks at which the
+mempool is not known have no row. Only two ranks per moment are needed, X and 2 X, so the mempool is not sorted at each
+moment. Stays are cut into spans of six hours, as the moments are numbered, ranked once per span and divided into
+n_age_buckets buckets by rank. Counting the waiting transactions of each bucket at each moment gives the bucket of the
+rank that is needed, and only the stays of that bucket are listed.
 """
-cost = """
-What a scan reads once is ranked for eight moments of every block by three kinds of feerate: 24 rankings of a mempool
-per block. Doing one ranking after the other in pandas takes more than twenty times as long (make bench).
-"""
+cost = "24 rankings of a mempool per block: for eight moments by three kinds of feerate. A scan reads once."
 grain = ["block_hash", "node", "age_s", "feerate_kind"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
@@ -37,16 +33,13 @@ mempool_clusters = "first_cut_no >= getvariable('range_from') and first_cut_no <
 chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
 block_pool = "block_hash in (select block_hash from mempool_cuts)"
 [ranges.clips.mempool_residence]
-last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
-select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
-), getvariable('range_to'), last_cut_no)"""
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (select max(mempool_cuts.position)
+from mempool_cuts where mempool_cuts.node = mempool_residence.node), getvariable('range_to'), last_cut_no)"""
 mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
-left_reason = """if(last_cut_no >= getvariable('range_to') or left_position > (
-select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
-), null, left_reason)"""
-left_position = """if(last_cut_no >= getvariable('range_to') or left_position > (
-select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
-), null, left_position)"""
+left_reason = """if(last_cut_no >= getvariable('range_to') or left_position > (select max(mempool_cuts.position)
+from mempool_cuts where mempool_cuts.node = mempool_residence.node), null, left_reason)"""
+left_position = """if(last_cut_no >= getvariable('range_to') or left_position > (select max(mempool_cuts.position)
+from mempool_cuts where mempool_cuts.node = mempool_residence.node), null, left_position)"""
 [parameters]
 n_age_buckets = {value = 128, doc = "buckets per span and node"}
 [columns]

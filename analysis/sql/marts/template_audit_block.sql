@@ -8,13 +8,14 @@ smaller blocks. A promised transaction that the block lacks has the first matchi
 mempool as replaced before the block, or in conflict with what the block mined. `tail`: it is in the last tail_ratio of
 the promised weight, where small differences of order decide. `fresh`: it entered less than fresh_s before the block,
 and pools do not refresh their work at once (what was in the mempool when we began is never fresh). Else it is
-`unexplained`. Transactions that pay the same per virtual byte as the last promised one share what is left of the places: a
-pool may take any of them. A missing one of them is `tied` as far as an extra one stands in its place, and an extra one
-is `tied`, where no class before fits; n_tied counts them all. A transaction of the block that was not promised is `unseen` when it was not in our mempool; `fresh` when
-it, or a descendant in the block that pays more than it, entered after the template; `tail` when the template has it no
-more than tail_ratio behind the promised part; else `prioritised`. The rules follow the block audit of mempool
-(github.com/mempool/mempool) and github.com/0xB10C/miningpool-observer, with their times as parameters. score_ratio is
-matched / (matched + unexplained). Only blocks at which the mempool is known; the coinbase does not count.
+`unexplained`. Transactions that pay the same per virtual byte as the last promised one share what is left of the
+places: a pool may take any of them. A missing one of them is `tied` as far as an extra one stands in its place, and an
+extra one is `tied`, where no class before fits; n_tied counts them all. A transaction of the block that was not
+promised is `unseen` when it was not in our mempool; `fresh` when it, or a descendant in the block that pays more than
+it, entered after the template; `tail` when the template has it no more than tail_ratio behind the promised part; else
+`prioritised`. The rules follow the block audit of mempool (github.com/mempool/mempool) and
+github.com/0xB10C/miningpool-observer, with their times as parameters. score_ratio is matched / (matched + unexplained).
+Only blocks at which the mempool is known; the coinbase does not count.
 """
 grain = ["block_hash", "node", "from_age_s"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
@@ -30,13 +31,11 @@ stg_transactions = "height in (select height from chain_blocks) and block_hash i
 stg_templates = "height in (select height from chain_blocks) and prev_hash in (select prev_hash from chain_blocks)"
 stg_template_txs = "taken_at in (select taken_at from stg_templates)"
 [ranges.clips.mempool_residence]
-last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
-select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
-), getvariable('range_to'), last_cut_no)"""
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (select max(mempool_cuts.position)
+from mempool_cuts where mempool_cuts.node = mempool_residence.node), getvariable('range_to'), last_cut_no)"""
 mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
-left_reason = """if(last_cut_no >= getvariable('range_to') or left_position > (
-select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
-), null, left_reason)"""
+left_reason = """if(last_cut_no >= getvariable('range_to') or left_position > (select max(mempool_cuts.position)
+from mempool_cuts where mempool_cuts.node = mempool_residence.node), null, left_reason)"""
 [parameters]
 audit_edges_s = {value = "0 2 5 15 30 60 120", doc = "where a bin of template age begins, s; the last is open"}
 fresh_s = {value = 30, doc = "s before the block; about how often pools refresh their work"}
