@@ -8,7 +8,7 @@ is TOML:
     grain       the columns that identify a row (staging and marts); a stored mart is also sorted by them
     cost        only where a build takes longer than 30 plain scans of what the query reads: why
     is_view     true for a mart that is not stored; each query that reads it computes it
-    [ranges]    by = "days", "mempool_days" or "heights": made in ranges, by which its query sorts (ranges.py)
+    [ranges]    by = "days", "mempool_days", "message_days" or "heights": made in ranges, which it sorts by
     [ranges.reads]  relation = "condition": the rows of it that one range reads, all where it is not named
     [ranges.clips]  relation = {column = "expression"}: its value for one range, where it tells less than all
     severity    "fail" or "warn" (checks)
@@ -68,7 +68,7 @@ class InRanges(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    by: Literal["days", "mempool_days", "heights"]
+    by: Literal["days", "mempool_days", "message_days", "heights"]
     reads: Mapping[str, NonEmpty]
     clips: Mapping[str, Mapping[str, NonEmpty]] = Field(default_factory=dict)
 

@@ -56,12 +56,13 @@ class Kind(NamedTuple):
 DAY_KEYS: Final = 1_000_000_000  # keys begin anew with each day; see the macro window_key
 DAY_US: Final = 86_400_000_000
 CUT_DAYS: Final = "SELECT DISTINCT cut_no // 1000000000 * 1000000000 FROM mempool_cuts ORDER BY ALL"
+NO_KEYS: Final = "SELECT 0 WHERE false"
+MEMPOOL_TIMES: Final = (("stg_mempool_txs", "entered_at"), ("stg_mempool_events", "received_at"))
 KINDS: Final[Mapping[str, Kind]] = {
     "days": Kind(CUT_DAYS, DAY_KEYS),
-    # Days of which a mempool tells, also those without a block.
-    "mempool_days": Kind(
-        CUT_DAYS, DAY_KEYS, (("stg_mempool_txs", "entered_at"), ("stg_mempool_events", "received_at"))
-    ),
+    # Days of which a mempool tells, also those without a block; then the same without looking at blocks.
+    "mempool_days": Kind(CUT_DAYS, DAY_KEYS, MEMPOOL_TIMES),
+    "message_days": Kind(NO_KEYS, DAY_KEYS, MEMPOOL_TIMES),
     # Only our own blocks have transactions; a chain of which others tell costs no range.
     "heights": Kind(
         "SELECT DISTINCT height // 200 * 200 FROM chain_blocks SEMI JOIN stg_blocks USING (block_hash)"
@@ -222,11 +223,12 @@ class Ranges:
         Of a relation that was looked at for all ranges at once (`small`) it is the content itself.
         """
         keys: dict[str, str] = {}
+        read_before: dict[str, str] = {}  # the contents of what this range reads of the relations before
         values: dict[str, int | None] = dict(one.variables)
         for each in read:
             if each.relation in small:
                 looked = small[each.relation].get(one.variables[FROM]) or each.nothing
-                keys[each.relation] = looked[0]
+                keys[each.relation] = read_before[each.relation] = looked[0]
                 values.update(known_of(each.relation, looked[1]))
                 continue
             stored = self.stored.get(each.relation)
@@ -239,7 +241,7 @@ class Ranges:
                     extent = each.extent_of_all(files, values)
                 if len(files) < len(stored.files):
                     one.sources[each.relation] = stored.query(files)
-            others = {name: keys.get(name) or found.contents[name] for name in each.mentioned}
+            others = {name: read_before.get(name) or found.contents[name] for name in each.mentioned}
             key = digest([each.reading, one.variables, held, others])[:32]
             if key not in known and extent is not None:
                 known[key] = [key, dict(extent)]
@@ -247,6 +249,7 @@ class Ranges:
                 one.narrow(each.relation)
                 known[key] = each.look(connection)
             keys[each.relation] = key
+            read_before[each.relation] = known[key][0]
             values.update(known_of(each.relation, known[key][1]))
         return keys
 

@@ -15,6 +15,8 @@ from tests.analysis.test_same_build import contents
 from tests.bench.planted_world import Size
 
 RANGED = [model.name for model in load_catalog().layer("marts") if model.ranges is not None]
+# No node of these worlds leaves a block that it had connected; one of cases/mempool_returns does.
+EMPTY = {"returned_stays", "stale_confirmations"}
 
 
 def planted(folder: Path, seed: int) -> PlantedDays:
@@ -44,7 +46,7 @@ def test_ranges_together_are_the_whole_mart(tmp_path: Path) -> None:
 
         found, expected = contents(cut.database), contents(whole.database)
 
-        assert all(expected[name].num_rows for name in RANGED)
+        assert {name for name in RANGED if not expected[name].num_rows} == EMPTY
         assert [name for name in RANGED if not found[name].equals(expected[name])] == []
 
 

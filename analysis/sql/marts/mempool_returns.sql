@@ -6,7 +6,8 @@ as new stays, unless a block of the other branch holds them; such a block takes 
 one transaction at one node belong together where a stale block mined it and the next stay began after that block. The
 transaction ends as the last of these stays does. Where a stale block mined that stay too, the end is the first cut
 after its entry of a block on the active chain (chain_blocks) that holds the transaction. Where there is none, the
-transaction is `undone`: it was not seen after that stale block.
+transaction is `undone`: it was not seen after that stale block. Stays within 15 days of the stale block count
+(returned_stays), and blocks within 2,000 heights (stale_confirmations).
 """
 grain = ["stay_no"]
 [columns]
@@ -31,7 +32,7 @@ undone as (
     select distinct
         stay.node,
         stay.txid
-    from mempool_residence as stay
+    from returned_stays as stay
     inner join stale_cuts
         on stay.node = stale_cuts.node and stay.mined_cut_no = stale_cuts.cut_no
 ),
@@ -45,7 +46,7 @@ stays as (
         stay.left_reason,
         stay.left_position,
         stale_cuts.cut_no is not null as is_undone
-    from mempool_residence as stay
+    from returned_stays as stay
     semi join undone
         on stay.node = undone.node and stay.txid = undone.txid
     left join stale_cuts
@@ -87,16 +88,11 @@ journeys as (
 confirmations as (
     select
         mempool_cuts.node,
-        stg_transactions.txid,
+        stale_confirmations.txid,
         mempool_cuts.position
-    from stg_transactions
-    semi join undone
-        on stg_transactions.txid = undone.txid
-    inner join chain_blocks
-        on stg_transactions.block_hash = chain_blocks.block_hash
+    from stale_confirmations
     inner join mempool_cuts
-        on stg_transactions.block_hash = mempool_cuts.block_hash
-    where chain_blocks.is_active
+        on stale_confirmations.block_hash = mempool_cuts.block_hash
 ),
 
 confirmed as (

@@ -6,12 +6,22 @@ removal. A node expires a transaction that is too old, with its descendants; it 
 mempool is full, and then asks for more than they paid. `expired`: its age, by the node's own time of entry, is at least
 mempool_expiry_s, or it is above an hour, which is the least that a node can be told, and the mempool had room. `evicted`:
 it was younger, the mempool was full at one of the two polls around the removal (mempool_stats), and it paid less than
-the lowest feerate that the mempool accepted at the later one. A child that left within a second of its parent has the
-cause of the parent. `untold` is the rest: the polls are missing, or neither fits. The node does not say when it lets
+the lowest feerate that the mempool accepted at the later one. A child that left within a second of its parent, on the
+same UTC day, has the cause of the parent. A poll more than 12 h away tells nothing, and neither does an entry more than
+15 days before. `untold` is the rest: the polls are missing, or neither fits. The node does not say when it lets
 transactions expire; where it is told to do so sooner than after 14 days, one that expires while the mempool is full and
 that pays little counts as evicted.
 """
 grain = ["node", "session", "sequence"]
+[ranges]
+by = "message_days"
+[ranges.reads]
+stg_mempool_events = """received_at >= getvariable('range_from_at') and received_at < getvariable('range_to_at')
+and event = 'R' and removal_reason = 'expired_or_evicted'"""
+stg_mempool_txs = """entered_at >= getvariable('range_from_at') - interval 15 days
+and entered_at < getvariable('range_to_at') and txid in (select hash from stg_mempool_events)"""
+stg_mempool_stats = """taken_at >= getvariable('range_from_at') - interval 1 day
+and taken_at < getvariable('range_to_at') + interval 1 day"""
 [parameters]
 mempool_expiry_s = {value = 1209600, doc = "s; 14 days, the default of Bitcoin Core's -mempoolexpiry"}
 full_ratio = {value = 0.9, doc = "part of the allowed memory from which on a mempool counts as full"}
@@ -57,7 +67,9 @@ entries as (
             losses.node = stg_mempool_txs.node
             and losses.session = stg_mempool_txs.session
             and losses.txid = stg_mempool_txs.txid
-    where stg_mempool_txs.entered_at <= losses.removed_at
+    where
+        stg_mempool_txs.entered_at <= losses.removed_at
+        and stg_mempool_txs.entered_at >= losses.removed_at - interval 15 days
     qualify row_number() over (
         partition by losses.node, losses.session, losses.sequence order by stg_mempool_txs.entered_at desc
     ) = 1
@@ -69,6 +81,7 @@ polls as (
         session,
         taken_at,
         usage_bytes / nullif(max_usage_bytes, 0) as usage_ratio,
+        lead(taken_at) over in_order <= taken_at + interval 12 hours as has_next,
         lead(usage_bytes / nullif(max_usage_bytes, 0)) over in_order as next_usage_ratio,
         lead(min_feerate_sat_vb) over in_order as next_min_feerate_sat_vb
     from stg_mempool_stats
@@ -80,11 +93,15 @@ polled as (
         losses.node,
         losses.session,
         losses.sequence,
-        polls.next_min_feerate_sat_vb as min_feerate_sat_vb,
-        greatest(polls.usage_ratio, coalesce(polls.next_usage_ratio, polls.usage_ratio)) as usage_ratio
+        case when polls.has_next then polls.next_min_feerate_sat_vb end as min_feerate_sat_vb,
+        greatest(
+            polls.usage_ratio,
+            coalesce(case when polls.has_next then polls.next_usage_ratio end, polls.usage_ratio)
+        ) as usage_ratio
     from losses
     asof inner join polls
         on losses.node = polls.node and losses.session = polls.session and losses.removed_at >= polls.taken_at
+    where polls.taken_at >= losses.removed_at - interval 12 hours
 ),
 
 measured as (
@@ -142,7 +159,10 @@ inherited as (
             children.node = judged.node
             and children.session = judged.session
             and children.parent_txid = judged.txid
-    where judged.own_cause is not null and abs(seconds_between(judged.removed_at, children.removed_at)) <= 1
+    where
+        judged.own_cause is not null
+        and abs(seconds_between(judged.removed_at, children.removed_at)) <= 1
+        and cast(judged.removed_at as date) = cast(children.removed_at as date)
     group by children.node, children.session, children.sequence
 )
 
@@ -163,4 +183,4 @@ left join inherited
         judged.node = inherited.node
         and judged.session = inherited.session
         and judged.sequence = inherited.sequence
-order by judged.node, judged.removed_at, judged.session, judged.sequence
+order by judged.removed_at, judged.node, judged.session, judged.sequence

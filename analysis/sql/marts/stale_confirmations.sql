@@ -1,0 +1,28 @@
+/*
+summary = "Blocks of the active chain that hold a transaction which a stale block had taken."
+method = "Of blocks at most 2,000 heights from the stale block (stale_transactions)."
+grain = ["block_hash", "txid"]
+[ranges]
+by = "heights"
+[ranges.reads]
+chain_blocks = "height >= getvariable('range_from') and height < getvariable('range_to')"
+stg_transactions = "height >= getvariable('range_from') and height < getvariable('range_to')"
+stale_transactions = "height >= getvariable('range_from') - 2000 and height < getvariable('range_to') + 2000"
+[columns]
+block_hash = "BLOB  header hash, internal byte order"
+txid = "BLOB  transaction id, internal byte order"
+height = "INTEGER  height of the block; 0 is the genesis block"
+*/
+select
+    chain_blocks.block_hash,
+    stg_transactions.txid,
+    chain_blocks.height
+from chain_blocks
+inner join stg_transactions
+    on chain_blocks.height = stg_transactions.height and chain_blocks.block_hash = stg_transactions.block_hash
+semi join stale_transactions
+    on
+        stg_transactions.txid = stale_transactions.txid
+        and abs(chain_blocks.height - stale_transactions.height) <= 2000
+where chain_blocks.is_active
+order by chain_blocks.height, chain_blocks.block_hash, stg_transactions.txid
