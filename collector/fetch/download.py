@@ -332,7 +332,9 @@ class Downloader:
         try:
             answer = answers.get(timeout=self.stall_s)
         except queue.Empty:
-            raise ServerUnavailable(f"{url} did not answer within {self.stall_s:g} s") from None
+            answer = requests.ReadTimeout()
+        if isinstance(answer, requests.ReadTimeout):  # of the library or of this method, whichever ends first
+            raise ServerUnavailable(f"{url} did not answer within {self.stall_s:g} s")
         if isinstance(answer, requests.Response):
             return answer
         if isinstance(answer, SSLError):
