@@ -4,16 +4,65 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.catalog import Catalog, Model
-from analysis.extents import Bound, Extents, Known
+from analysis.extents import SIGNS, Bound, Comparison, Extent, Known
 from analysis.parts import Part, PartsFolder, Types
 from analysis.raw_contents import Content, File
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Extents:
+    """Holds the extents of many files, and tells for all of them at once what `admits` tells for one."""
+
+    def __init__(self, extents: Sequence[Extent]) -> None:
+        self._extents = extents
+        self._columns: dict[str, tuple[Flags, Flags, npt.NDArray[Any], npt.NDArray[Any]]] = {}
+
+    def admitted(self, bounds: Iterable[Bound], known: Known) -> Flags:
+        """Return for each file whether it can have a row that keeps all bounds."""
+        every = np.ones(len(self._extents), bool)
+        for bound in bounds:
+            any_of = np.zeros(len(self._extents), bool)
+            for comparisons in bound:
+                all_of = np.ones(len(self._extents), bool)
+                for each in comparisons:
+                    all_of &= self._meeting(each, known)
+                any_of |= all_of
+            every &= any_of
+        return every
+
+    def _meeting(self, comparison: Comparison, known: Known) -> Flags:
+        """Return for each file whether it can have a row for which a comparison is true."""
+        if comparison.name not in known:
+            return np.ones(len(self._extents), bool)
+        is_told, has_values, least, greatest = self._column(comparison.column)
+        value = known[comparison.name]
+        if value is None:
+            return ~is_told
+        numbers = greatest if comparison.sign.startswith(">") else least
+        meets: Flags = SIGNS[comparison.sign](numbers, value + comparison.plus).astype(bool)
+        return ~is_told | (has_values & meets)
+
+    def _column(self, name: str) -> tuple[Flags, Flags, npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return which files tell of a column, which have values there, and the least and the greatest."""
+        if name not in self._columns:
+            told = [extent.get(name) or (0, 0) for extent in self._extents]
+            self._columns[name] = (
+                np.array([name in extent for extent in self._extents], bool),
+                np.array([extent.get(name) is not None for extent in self._extents], bool),
+                np.array([least for least, _ in told]),
+                np.array([greatest for _, greatest in told]),
+            )
+        return self._columns[name]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from analysis.catalog import Model, load_catalog
-from analysis.extents import Extents, admits, asked_columns, bounded_columns, bounds_of, known_of
+from analysis.extents import admits, asked_columns, bounded_columns, bounds_of, known_of
 from analysis.query_facts import DIALECT
+from analysis.stored import Extents
 
 DAY = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
 LATER = """
