@@ -36,15 +36,6 @@ class Comparison(NamedTuple):
     name: str
     plus: int = 0
 
-    def admits(self, extent: Extent, known: Known) -> bool:
-        """Tell whether a file of this extent can have a row for which the comparison is true."""
-        if self.column not in extent or self.name not in known:
-            return True
-        least_greatest, value = extent[self.column], known[self.name]
-        if least_greatest is None or value is None:
-            return False
-        return self._holds(least_greatest[1 if self.sign.startswith(">") else 0], value)
-
     def surely_admits(self, extent: Extent, known: Known) -> bool:
         """Tell whether the comparison is true for every row of a file of this extent, as far as it tells."""
         least_greatest, value = extent.get(self.column), known.get(self.name)
@@ -58,14 +49,6 @@ class Comparison(NamedTuple):
 
 # One of several lists of comparisons, of which all in the list hold.
 Bound = list[list[Comparison]]
-
-
-def admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool:
-    """Tell whether a file of this extent can have a row that keeps all bounds."""
-    return all(
-        any(all(each.admits(extent, known) for each in comparisons) for comparisons in bound)
-        for bound in bounds
-    )
 
 
 def surely_admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool:

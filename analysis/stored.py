@@ -21,7 +21,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Extents:
-    """Holds the extents of many files, and tells for all of them at once what `admits` tells for one."""
+    """Holds the extents of many files, and tells for all of them at once which can hold rows of a range."""
 
     def __init__(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
