@@ -13,13 +13,9 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
-
-from gpuhash.cpu import CpuBackend
 from gpuhash.measure import peers
-from gpuhash.packing import DIGEST_BYTES, pack
 from gpuhash.reference import Algorithm
-from tests.gpuhash.bench_share import MESSAGE_BYTES, MESSAGES, NONCES, thread_s
+from tests.gpuhash.bench_share import MESSAGES, NONCES, thread_s, work_of
 
 ROUNDS = 3
 CASES = {"header-search": None, "keccak256": Algorithm.KECCAK256, "sha3-256": Algorithm.SHA3_256}
@@ -41,17 +37,7 @@ def main() -> None:
 
 def ours(which: Algorithm | None) -> float:
     """Return the hashes per second of CPU time of one thread; `which` is None for a header search."""
-    backend = CpuBackend(thread_count=1)
-    batch = pack(np.random.default_rng(1).integers(0, 256, (MESSAGES, MESSAGE_BYTES), np.uint8))
-    digests = np.empty((MESSAGES, DIGEST_BYTES), np.uint8)
-    tasks = [] if which is None else backend.tasks(which, batch, digests)
-
-    def hash_all() -> None:
-        if which is None:
-            backend.search(bytes(80), 0, 0, NONCES)
-        for task in tasks:
-            task()
-
+    hash_all = work_of(which)
     hash_all()
     end = time.monotonic() + OURS_S
     taken = [thread_s(hash_all)]

@@ -33,6 +33,22 @@ def thread_s(work: Callable[[], object]) -> float:
     return time.thread_time() - begin
 
 
+def work_of(which: Algorithm | None) -> Callable[[], None]:
+    """Return a call that hashes MESSAGES messages on one thread; for None one that searches NONCES nonces."""
+    backend = CpuBackend(thread_count=1)
+    batch = pack(np.random.default_rng(1).integers(0, 256, (MESSAGES, MESSAGE_BYTES), np.uint8))
+    digests = np.empty((MESSAGES, DIGEST_BYTES), np.uint8)
+    tasks = [] if which is None else backend.tasks(which, batch, digests)
+
+    def hash_all() -> None:
+        if which is None:
+            backend.search(bytes(80), 0, 0, NONCES)
+        for task in tasks:
+            task()
+
+    return hash_all
+
+
 def main() -> None:
     """Print one line per loop; for SHA-256 both kinds of loops, if this CPU has SHA instructions."""
     for loops in (cpu_sha256, *([cpu_sha_extensions] if cpu_sha_extensions.HAS_SHA else [])):
@@ -46,17 +62,7 @@ def measure(which: Algorithm | None, loops: ModuleType) -> None:
     """Time a loop and the units in turn, and print the share; `which` is None for a header search."""
     cpu.sha256_loops = loops
     name = loops.__name__.removeprefix("gpuhash.") if which in ceiling.BY_SHA_256 else "cpu_keccak"
-    backend = CpuBackend(thread_count=1)
-    batch = pack(np.random.default_rng(1).integers(0, 256, (MESSAGES, MESSAGE_BYTES), np.uint8))
-    digests = np.empty((MESSAGES, DIGEST_BYTES), np.uint8)
-    tasks = [] if which is None else backend.tasks(which, batch, digests)
-
-    def hash_all() -> None:
-        if which is None:
-            backend.search(bytes(80), 0, 0, NONCES)
-        for task in tasks:
-            task()
-
+    hash_all = work_of(which)
     spin, hashes_of_spin = units(which)
     hashes = NONCES if which is None else MESSAGES
     shares, rates = [], []
