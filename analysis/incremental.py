@@ -419,7 +419,7 @@ class _Recipe(NamedTuple):
 
     @property
     def mart(self) -> str:
-        """Return the name of the mart, also of early parts."""
+        """Return the name of the mart, also for parts whose late columns are still null."""
         return self.name.removesuffix(EARLY)
 
 
