@@ -15,11 +15,15 @@ from tests.analysis.shared_build import SharedBuild, shared_build
 SMALL = {
     # Else each sort and each hash table takes, and clears, 64 MB of the heap, which holds on to them.
     "spark.buffer.pageSize": "1m",
+    # Each broadcast, one per stage at least, takes and clears a block of this size.
+    "spark.broadcast.blockSize": "64k",
     "spark.master": "local[1]",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # With its 48 MB the room for compiled code is full after some dozen queries, and is swept again and again.
     "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms800m -Xmn400m -XX:MetaspaceSize=300m"
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=300m -XX:+UseSerialGC -Xms800m -Xmn400m"
+        " -XX:MetaspaceSize=300m"
     ),
     "spark.driver.memory": "2g",
     "spark.log.level": "OFF",
