@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from collector.codec.arrays import Bytes
 from collector.codec.block import Block
 from collector.codec.format import MAX_MONEY_SAT
-from collector.codec.rows import fees_from_getblock, spent_types_from_getblock
-from collector.dataset.schema import satoshi
+from collector.codec.rows import amounts_from_getblock, spent_types_from_getblock
 from collector.errors import DecodeError, NodeError
 from collector.log import excerpt
 
@@ -48,13 +47,12 @@ def read_amounts(answer: Mapping[str, Any]) -> BlockAmounts | None:
         transactions = answer["tx"][1:]
         if transactions and not any(map(_names_amounts, transactions)):
             return None
-        fees_sat = fees_from_getblock(answer)
-        spent_sat = [[satoshi(spent["prevout"]["value"]) for spent in each["vin"]] for each in transactions]
+        fees_sat, spent_sat = amounts_from_getblock(answer)
     except DecodeError as error:
         raise NodeError(f"getblock: {excerpt(str(error))}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise NodeError(f"getblock gives amounts in no form that we know ({excerpt(error)})") from None
-    if not all(0 <= value_sat <= MAX_MONEY_SAT for values_sat in spent_sat for value_sat in values_sat):
+    if any(min(values_sat) < 0 or max(values_sat) > MAX_MONEY_SAT for values_sat in spent_sat if values_sat):
         raise NodeError("getblock gives an amount below 0 or above 21 million BTC")
     return BlockAmounts(fees_sat, spent_sat, spent_types_from_getblock(answer))
 

@@ -179,17 +179,29 @@ def warm_up() -> None:
 def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
     """Return the fee of each transaction, in satoshi, from the answer of `getblock <hash> 3`.
 
-    The fee of the coinbase is None. A fee is the sum of the spent outputs minus the sum of the outputs, both
-    from the answer, and equal to the fee in it if it has one. Amounts must be Decimal, as `rpc` reads them.
-    Raises DecodeError when the answer names no spent outputs (verbosity below 3, or the node has pruned the
-    undo data), and when it has another form.
+    The fees are those of `amounts_from_getblock`, which says when it raises DecodeError.
+    """
+    return amounts_from_getblock(answer)[0]
+
+
+def amounts_from_getblock(answer: Mapping[str, Any]) -> tuple[list[int | None], list[list[int]]]:
+    """Return what transactions paid and spent, in satoshi, from the answer of `getblock <hash> 3`.
+
+    The first list has the fee of each transaction, None for the coinbase. The second has, for each
+    transaction after the coinbase, the value of the output that each of its inputs spends. A fee is the sum
+    of the spent outputs minus the sum of the outputs, and equal to the fee in the answer if there is one.
+    Amounts must be Decimal, as `rpc` reads them. Raises DecodeError when the answer names no spent outputs
+    (verbosity below 3, or the node has pruned the undo data), and when it has another form.
     """
     try:
-        return [None, *(_fee_sat(transaction) for transaction in answer["tx"][1:])]
+        transactions = answer["tx"][1:]
+        spent_sat = [_spent_sat(transaction) for transaction in transactions]
+        fees_sat = list(map(_fee_sat, transactions, spent_sat))
     except (AttributeError, TypeError, LookupError, ValueError, ArithmeticError) as error:
         raise DecodeError(
             f"the answer to getblock has another form than a block: {reprlib.repr(error)}"
         ) from None
+    return [None, *fees_sat], spent_sat
 
 
 def spent_types_from_getblock(answer: Mapping[str, Any]) -> Bytes | None:
@@ -224,15 +236,19 @@ def _checked_fees(block: Block, fees: Fees) -> Integers:
     return fee_array(fees)
 
 
-def _fee_sat(transaction: Mapping[str, Any]) -> int:
+def _spent_sat(transaction: Mapping[str, Any]) -> list[int]:
+    """Return the value in satoshi of the output that each input spends; raise DecodeError without one."""
     try:
-        spent = [spent["prevout"]["value"] for spent in transaction["vin"]]
+        return [satoshi(spent["prevout"]["value"]) for spent in transaction["vin"]]
     except KeyError:
         raise DecodeError(
             "the node names no spent outputs; ask with verbosity 3 for a block whose undo data it has"
         ) from None
-    made = [made["value"] for made in transaction["vout"]]
-    fee_sat = sum(map(satoshi, spent)) - sum(map(satoshi, made))
+
+
+def _fee_sat(transaction: Mapping[str, Any], spent_sat: list[int]) -> int:
+    """Return the fee of a transaction that spends these values; raise DecodeError for a wrong one."""
+    fee_sat = sum(spent_sat) - sum(satoshi(made["value"]) for made in transaction["vout"])
     stated = transaction.get("fee")
     if stated is not None and satoshi(stated) != fee_sat:
         raise DecodeError(

@@ -141,7 +141,7 @@ class MempoolContents:
         They are also known for a transaction that left in the last half minute.
         """
         record = self._record(txid)
-        if len(record) == _head.size:
+        if record is None or len(record) == _head.size:
             return None
         end = _head.size + _head.unpack_from(record)[2]
         return frozenset(record[at : at + OUTPOINT_BYTES] for at in range(_head.size, end, OUTPOINT_BYTES))
@@ -152,6 +152,8 @@ class MempoolContents:
         It is also known for a transaction that left in the last half minute.
         """
         record = self._record(txid)
+        if record is None:
+            return None
         begin = _head.size + _head.unpack_from(record)[2]
         n_outputs = (len(record) - begin) // (VALUE_BYTES + 1)
         if index >= n_outputs:
@@ -160,13 +162,13 @@ class MempoolContents:
         value_sat = int.from_bytes(record[at : at + VALUE_BYTES], "little")
         return SpentOutput(value_sat, record[begin + n_outputs * VALUE_BYTES + index])
 
-    def _record(self, txid: bytes) -> bytes:
-        """Return the packed bytes of a transaction in the mempool or of one that left lately.
-
-        For any other txid it returns a record without fee, outpoints and values.
-        """
+    def _record(self, txid: bytes) -> bytes | None:
+        """Return the packed bytes of a transaction in the mempool or of one that left lately, else None."""
         record = self._records.get(txid)
-        return self._departed.get(txid, (0, _UNKNOWN))[1] if record is None else record
+        if record is None:
+            departed = self._departed.get(txid)
+            return None if departed is None else departed[1]
+        return record
 
     def parents(self, body: Transaction) -> list[bytes]:
         """Return the txids of those parents of a transaction that are in the mempool, each once."""

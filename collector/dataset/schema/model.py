@@ -148,9 +148,11 @@ def satoshi(amount: Decimal | int) -> int:
 
     Raises ValueError if that is no whole number, and TypeError for what is no number at all.
     """
-    if isinstance(amount, bool):
-        raise TypeError(f"{amount} is no amount")
-    scaled = Decimal(amount).scaleb(8)
+    if type(amount) is not Decimal:
+        if isinstance(amount, bool):
+            raise TypeError(f"{amount} is no amount")
+        amount = Decimal(amount)
+    scaled = amount.scaleb(8)
     value = int(scaled)
     if value != scaled:
         raise ValueError(f"{amount} BTC is not a whole number of satoshi")
