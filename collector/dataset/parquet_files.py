@@ -10,8 +10,7 @@ A table's rows lie in folders, one for each UTC day (`date=…`) or for 1,000 he
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from operator import itemgetter
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
@@ -31,6 +30,8 @@ from collector.errors import NOT_WRITABLE, DatasetError, NotWritable, RowRefused
 ROW_GROUP_ROWS: Final = 65_536
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 3
+NOT_CONVERTED: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
+FEW_ROWS: Final = 64  # so many rows are checked faster in Python than by Arrow's functions
 
 _CALENDAR_S: Final = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970 UTC
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -97,44 +98,30 @@ def to_batch(table: Table, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -
             raise RowRefused(f"a batch for {table.name} has other columns than the contract: {rows.schema}")
         check_values(table, rows)
         return rows
-    given = _columns(table, rows)
-    _refuse_unknown(table, given)
-    arrays = []
+    named = set().union(*rows)
+    _refuse_unknown(table, named)
     for column in table.columns:
-        if column.name not in given:
-            if not column.nullable:
-                raise RowRefused(f"a row of {table.name} has no {column.name}")
-            arrays.append(pa.nulls(len(rows), column.type))
-            continue
-        try:
-            arrays.append(pa.array(given[column.name], column.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise RowRefused(f"{table.name}.{column.name}: {error}") from None
+        if rows and not column.nullable and column.name not in named:
+            raise RowRefused(f"a row of {table.name} has no {column.name}")
+    try:
+        # One call for all columns: a call for each would take most of the time when there are few rows.
+        arrays = pa.array(rows, table.row_type).flatten()
+    except NOT_CONVERTED:
+        arrays = _arrays(table, rows)
     batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
     check_values(table, batch)
     return batch
 
 
-def _columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Return the values of each column that a row names; None where a row lacks it.
-
-    Left out is a column that must not be null and that a row lacks. Most often all rows name the same.
-    """
-    if not rows:
-        return {column.name: [] for column in table.columns}
-    first = rows[0]
-    if len(first) > 1 and set(map(len, rows)) == {len(first)}:
-        with suppress(KeyError):
-            return dict(zip(first, zip(*map(itemgetter(*first), rows), strict=True), strict=True))
-    found: dict[str, Sequence[Any]] = {}
-    needed = {column.name for column in table.columns if not column.nullable}
-    for name in set().union(*rows):
+def _arrays(table: Table, rows: Sequence[Mapping[str, Any]]) -> list[pa.Array]:
+    """Return an Arrow array per column, made one by one; raise RowRefused that names the column at fault."""
+    arrays = []
+    for column in table.columns:
         try:
-            found[name] = [row[name] for row in rows]
-        except KeyError:
-            if name not in needed:
-                found[name] = [row.get(name) for row in rows]
-    return found
+            arrays.append(pa.array([row.get(column.name) for row in rows], column.type))
+        except NOT_CONVERTED as error:
+            raise RowRefused(f"{table.name}.{column.name}: {error}") from None
+    return arrays
 
 
 def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
@@ -159,20 +146,15 @@ def coded_schema(table: Table) -> pa.Schema:
 def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
     """Raise RowRefused if a value is null where the contract forbids it, or not in its column's closed set.
 
-    It is also raised for a time outside the years 1 to 9999.
+    It is also raised for a time outside the years 1 to 9999. The rows have the contract's columns in order.
     """
-    for column in table.columns:
-        values = rows.column(column.name)
+    for column, values in zip(table.columns, rows.columns, strict=True):
         if pa.types.is_timestamp(column.type):
             _check_times(table, column, values)
         if values.null_count and not column.nullable:
             raise RowRefused(f"{table.name}.{column.name} is null in a row, and must not be")
         if column.values:
-            if pa.types.is_list(column.type):
-                values = pc.list_flatten(values)
-            if pa.types.is_dictionary(values.type):
-                values = pa.chunked_array([part.dictionary for part in values.chunks], pa.string())
-            strange = set(pc.unique(values).to_pylist()).difference(column.values, {None})
+            strange = _distinct_texts(values).difference(column.values)
             if strange:
                 raise RowRefused(
                     f"{table.name}.{column.name} is {', '.join(map(repr, sorted(strange)))}: "
@@ -180,13 +162,38 @@ def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
                 )
 
 
+def _distinct_texts(values: pa.Array | pa.ChunkedArray) -> set[str]:
+    """Return the distinct texts in a column of texts or of lists of texts.
+
+    Of few rows they are found in Python: Arrow's functions take some microseconds to begin.
+    """
+    is_list = pa.types.is_list(values.type)
+    if len(values) <= FEW_ROWS:
+        texts = values.to_pylist()
+        if is_list:
+            texts = chain.from_iterable(filter(None, texts))
+        return {text for text in texts if text is not None}
+    if is_list:
+        values = pc.list_flatten(values)
+    if pa.types.is_dictionary(values.type):
+        values = pa.chunked_array([part.dictionary for part in values.chunks], pa.string())
+    return {text for text in pc.unique(values).to_pylist() if text is not None}
+
+
 def _check_times(table: Table, column: Column, values: pa.Array | pa.ChunkedArray) -> None:
     """Raise RowRefused for a time outside the years 1 to 9999: Parquet or its readers cannot hold it."""
-    limits = pc.min_max(values.cast(pa.int64())).as_py()
+    numbers = values.view(pa.int64()) if isinstance(values, pa.Array) else values.cast(pa.int64())
+    if len(numbers) == numbers.null_count:
+        return
+    if len(numbers) <= FEW_ROWS:
+        known = [number for number in numbers.to_pylist() if number is not None]
+        least, most = min(known), max(known)
+    else:
+        least, most = pc.min_max(numbers).as_py().values()
     first, last = (second * _PER_SECOND[column.type.unit] for second in _CALENDAR_S)
-    if limits["min"] is not None and not first <= limits["min"] <= limits["max"] < last:
+    if not first <= least <= most < last:
         raise RowRefused(
-            f"{table.name}.{column.name} is {limits['min']} to {limits['max']} {column.type.unit} since "
+            f"{table.name}.{column.name} is {least} to {most} {column.type.unit} since "
             "1970: outside the years 1 to 9999"
         )
 

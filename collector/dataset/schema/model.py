@@ -126,6 +126,11 @@ class Table:
         }
         return pa.schema(fields, metadata=metadata)
 
+    @cached_property
+    def row_type(self) -> pa.DataType:
+        """Return the Arrow type of a whole row: a struct of all columns."""
+        return pa.struct([pa.field(column.name, column.type) for column in self.columns])
+
 
 def hash_hex(value: bytes) -> str:
     """Return a hash (bytes in internal byte order) in display order, as RPC writes it: reversed, in hex."""
