@@ -43,7 +43,7 @@ _length = Struct("<I")
 
 
 class BlockRecord(NamedTuple):
-    """The position of a block in a block file, with its header and number of transactions.
+    """Holds the position of a block in a block file, its header and its number of transactions.
 
     `at` is the byte offset of the block itself; `is_last` says that only reserved space of the newest file
     follows.
@@ -60,7 +60,7 @@ class BlockRecord(NamedTuple):
 
 
 class Debris(NamedTuple):
-    """A range of bytes in a block file that hold no block; `at` is the byte offset of its start."""
+    """Holds the range of bytes in a block file that are no block; `at` is the byte offset of its start."""
 
     file: int
     at: int
@@ -89,7 +89,7 @@ class BlockFolder:
         self.magic = MAGIC[self.chain]
 
     def close(self) -> None:
-        """Close every file that is open for reading."""
+        """Close every block and undo file that is open for reading."""
         for handle in self._handles.values():
             os.close(handle)
         self._handles.clear()
@@ -99,7 +99,7 @@ class BlockFolder:
         return f"{kind}{file:05d}.dat"
 
     def size_bytes(self, file: int, kind: str = "blk") -> int:
-        """Return the present size of a file in bytes; it is 0 when there is no such file.
+        """Return the present size of a block or undo file in bytes; 0 when there is no such file.
 
         A node may be writing the file.
         """
@@ -108,11 +108,11 @@ class BlockFolder:
         return os.fstat(self._handle(file, kind)).st_size
 
     def is_there(self, file: int, kind: str = "blk") -> bool:
-        """Return whether a file still exists: a pruning node removes files while they are read."""
+        """Return whether a block or undo file still exists: a pruning node removes files meanwhile."""
         return (kind, file) in self._handles or (self.path / self.name(file, kind)).exists()
 
     def read(self, file: int, at: int, size_bytes: int, kind: str = "blk") -> bytes:
-        """Return `size_bytes` of a file from byte `at`, without the obfuscation.
+        """Return `size_bytes` bytes of a block or undo file from byte `at`, with the obfuscation removed.
 
         The result is shorter when the file ends earlier.
         """
@@ -122,9 +122,9 @@ class BlockFolder:
         return bytes(data)
 
     def read_into(self, target: Bytes, file: int, at: int, kind: str = "blk") -> int:
-        """Fill an array with bytes of a file from byte `at`, without the obfuscation.
+        """Fill the array `target` from byte `at` of a block or undo file, with the obfuscation removed.
 
-        Return how many there were.
+        Returns the number of bytes that the file had for it.
         """
         got = os.preadv(self._handle(file, kind), [target.data], at)
         if self._key.any():
@@ -132,7 +132,7 @@ class BlockFolder:
         return got
 
     def scan(self, file: int) -> Iterator[BlockRecord | Debris]:
-        """Yield every block record of a file, and as Debris all bytes that are not one, in order."""
+        """Yield every block record of a block file, and all other bytes as Debris, in order."""
         end = self.size_bytes(file)
         pos = 0
         while pos < end:
@@ -148,7 +148,7 @@ class BlockFolder:
             yield here._replace(is_last=file == self._newest and self._is_reserved(file, pos, end))
 
     def _record(self, file: int, pos: int, end: int) -> BlockRecord | None:
-        """Return the block record that begins at byte `pos` of a file; None when there is none."""
+        """Return the block record that begins at byte `pos` of a block file; None when there is none."""
         head = self.read(file, pos, HEAD_BYTES)
         if head[: len(self.magic)] != self.magic or len(head) < FRAME_BYTES + HEADER_BYTES + 1:
             return None
@@ -162,7 +162,7 @@ class BlockFolder:
         return BlockRecord(file, pos + FRAME_BYTES, size, header, n_tx, is_last=False)
 
     def _next_record(self, file: int, start: int, end: int) -> int:
-        """Return the byte at which the next block record of a file begins, or `end` when there is none."""
+        """Return the byte at which the next record of a block file begins, or `end` when there is none."""
         pos = start
         while pos < end:
             part = self.read(file, pos, SEARCH_BYTES)
@@ -176,19 +176,19 @@ class BlockFolder:
         return end
 
     def _is_followed(self, file: int, record: BlockRecord, end: int) -> bool:
-        """Return whether another record or reserved space follows a block record.
+        """Return whether another record or reserved space follows this record of a block file.
 
-        If neither does, the length that the record gives may be wrong.
+        If neither does, the length that the record states may be wrong.
         """
         pos = record.at + record.size_bytes
         return self.read(file, pos, len(self.magic)) == self.magic or self._is_reserved(file, pos, end)
 
     def _is_reserved(self, file: int, pos: int, end: int) -> bool:
-        """Return whether a file has only zeros, reserved by the node, from `pos` to its end or far ahead."""
+        """Return whether a block file has only reserved zeros from `pos` to its end, or for SEARCH_BYTES."""
         return self._is_empty(file, pos, min(end, pos + SEARCH_BYTES))
 
     def _is_empty(self, file: int, pos: int, end: int) -> bool:
-        """Return whether the bytes from `pos` to `end` are zeros, as stored or without the obfuscation.
+        """Return whether the bytes `pos` to `end` of a block file are zeros, obfuscated or as stored.
 
         The node does not obfuscate reserved space.
         """
@@ -221,7 +221,7 @@ class BlockFolder:
         return wanted or str(found)
 
     def _clear(self, data: Bytes, at: int) -> None:
-        """Remove the obfuscation from `data` in place; it holds the bytes of a file from byte `at` on."""
+        """Remove the obfuscation in place from `data`, which holds the bytes of a file from byte `at` on."""
         key = np.roll(self._key, -(at % KEY_BYTES))
         whole = len(data) // KEY_BYTES * KEY_BYTES
         words = data[:whole].view(np.uint64)
@@ -229,7 +229,7 @@ class BlockFolder:
         data[whole:] ^= key[: len(data) - whole]
 
     def _handle(self, file: int, kind: str) -> int:
-        """Return an open handle of a file; close the oldest one when too many are open."""
+        """Return an open handle of a block or undo file; close the oldest handle when too many are open."""
         handle = self._handles.pop((kind, file), None)
         if handle is None:
             while len(self._handles) >= OPEN_FILES:
@@ -287,7 +287,7 @@ def _key(path: Path) -> Bytes:
 def _count(head: bytes, at: int) -> int:
     """Return the number of transactions that a block states (a compact size at `at`).
 
-    It is not checked here; the parser of the whole block checks it later.
+    The number is not checked here; the parser of the whole block checks it later.
     """
     first = head[at]
     width = {0xFD: 2, 0xFE: 4, 0xFF: 8}.get(first, 0)

@@ -40,19 +40,19 @@ class Catalogue:
 
     @property
     def heights(self) -> Integers:
-        """The height of each block, or UNKNOWN_HEIGHT where none could be found."""
+        """Return the height of each block, or UNKNOWN_HEIGHT where none could be found."""
         return self.tree.heights
 
     @property
     def times_s(self) -> Integers:
-        """The header time of each block, in seconds since 1970 UTC."""
+        """Return the header time of each block, in seconds since 1970 UTC."""
         return np.ascontiguousarray(self.headers[:, TIME_AT : TIME_AT + 4]).view("<u4")[:, 0].astype(np.int64)
 
 
 def read_catalogue(folder: BlockFolder, watch: Callable[[int, int], None]) -> Catalogue:
     """Read the header of every block in a folder; return the Catalogue of its blocks.
 
-    The function `watch` is called with the number of files read so far and the number of all files.
+    Meanwhile, `watch` is called with the number of files read so far and the number of all files.
     """
     columns = [array("q") for _ in range(4)]
     headers = bytearray()

@@ -103,14 +103,14 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
 
 
 def _tell(result: "Report", target: Path) -> None:
-    """Print what was done, and write it as JSON into a file."""
+    """Print what a backfill did, and write the report as JSON into the file `target`."""
     for line in [*result.lines(), f"report: {target}"]:
         print(line)
     result.write(target)
 
 
 def _refuse_report(report: Path | None) -> None:
-    """Raise typer.BadParameter when the report cannot be written at the path that was given."""
+    """Raise typer.BadParameter when a backfill's report cannot be written at the path that was given."""
     if report is not None and (report.is_dir() or not report.parent.is_dir()):
         raise typer.BadParameter(f"--report {report} is a folder, or its folder does not exist")
 

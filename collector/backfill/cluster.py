@@ -38,7 +38,7 @@ class SparkPool(BoundedPool):
     """Runs units of work on a Spark cluster, each as a job of its own."""
 
     def __init__(self, master: str) -> None:
-        """Connect to the cluster at `master`; raise SettingsError where that is not possible."""
+        """Connect to the Spark cluster at `master`; raise SettingsError where that is not possible."""
         if not MASTER.fullmatch(master):
             raise SettingsError(
                 f"{master!r} is no engine; write local, or the address of a Spark cluster as spark://HOST:7077"
@@ -68,14 +68,17 @@ class SparkPool(BoundedPool):
             self._context.stop()
 
     def submit(self, work: Work, unit: Any) -> "Future[WorkResult]":
-        """Have one unit of work done."""
+        """Start one unit of work as a Spark job; return the Future of the result."""
         return self._threads.submit(self._done, work, unit)
 
     def wait_until_ready(self) -> None:
-        """Do nothing: what runs waits for its workers."""
+        """Do nothing: a Spark job itself waits until the cluster has a worker for it."""
 
     def _done(self, work: Work, unit: Any) -> WorkResult:
-        """Do one unit as a job; raise its error, or CollectorError where Spark gives it up."""
+        """Run one unit of work as a Spark job and return its result.
+
+        Raises the error of the unit, or CollectorError where Spark gives the job up.
+        """
         try:
             (found,) = self._context.parallelize([unit], 1).map(partial(_attempt, work)).collect()
         except self._errors as error:
@@ -90,7 +93,10 @@ class SparkPool(BoundedPool):
 
 
 def _attempt(work: Work, unit: Any) -> WorkResult | CollectorError:
-    """Do one unit in a worker; return an error that another attempt would meet again."""
+    """Run one unit of work in a Spark worker and return its result.
+
+    A CollectorError is returned, not raised, because Spark would try again, in vain.
+    """
     pa.set_cpu_count(1)
     load_compiled_functions()
     try:

@@ -32,7 +32,7 @@ PREV_HASH_AT: Final = 4
 
 
 class FileTask(NamedTuple):
-    """One block to read from a block file: its position, and what is needed to find its undo data."""
+    """Describes a block to read from a block file: its position, and what finds its undo data."""
 
     ref: BlockRef
     file: int
@@ -49,7 +49,7 @@ FileUnit = list[FileTask]
 
 @dataclass(frozen=True, slots=True)
 class FileWork:
-    """Reads and stores groups of blocks from files in a worker process; files stay open between groups."""
+    """Reads and stores units of blocks from files in a worker process; files stay open between units."""
 
     blocks_dir: Path
     dataset_root: Path
@@ -58,9 +58,9 @@ class FileWork:
     access: Access | None = None  # to a node that tells fees where there is no undo data
 
     def __call__(self, unit: FileUnit) -> WorkResult:
-        """Read and store those blocks of one group that the dataset lacks.
+        """Read and store those blocks of one unit of work that the dataset lacks.
 
-        Return what was written and rejected.
+        Returns the counts and the rejected blocks as a WorkResult.
         """
         folder, finder, present = _opened(self)
         result = WorkResult()
@@ -84,10 +84,10 @@ class FileWork:
 def cut_units(
     catalogue: Catalogue, folder: BlockFolder, missing: Sequence[int], workers: int
 ) -> Iterator[FileUnit]:
-    """Yield groups of blocks, each for one worker at a time; a group lies in one span of heights.
+    """Cut blocks into units of work, lists of FileTasks within one span of heights, and yield the units.
 
     `missing` are the positions in the catalogue of the blocks, in the order of height. The greatest size of a
-    group in bytes depends on the number of workers.
+    unit in bytes depends on the number of workers.
     """
     limit_bytes = unit_limit_bytes(int(catalogue.sizes_bytes[list(missing)].sum()), workers)
     unit: FileUnit = []
@@ -117,9 +117,9 @@ def copy_units(catalogue: Catalogue, folder: BlockFolder, positions: Sequence[in
 
 
 def unit_limit_bytes(total_bytes: int, workers: int) -> int:
-    """Return how many bytes of blocks a unit of work may hold.
+    """Return the most bytes of blocks that a unit of work may hold.
 
-    It is small enough for little memory, and for several units per worker.
+    The limit keeps a worker's memory small, and gives each worker several units.
     """
     return min(max(total_bytes // (workers * UNITS_PER_WORKER), MIN_UNIT_BYTES), MAX_UNIT_BYTES)
 
@@ -132,7 +132,7 @@ def debris_ref(folder: BlockFolder, debris: Debris) -> BlockRef:
 def read_blocks(folder: BlockFolder, finder: UndoFinder, tasks: FileUnit) -> RawBlocks:
     """Return the bytes of some blocks, back to back, and their undo data, as RawBlocks.
 
-    A block whose bytes are not all there ends in zeros.
+    Where a file ends before a block does, zeros fill the rest of the block.
     """
     limits = np.cumsum([0, *(task.size_bytes for task in tasks)])
     data = np.empty(limits[-1], np.uint8)
@@ -171,9 +171,9 @@ def _task(catalogue: Catalogue, folder: BlockFolder, i: int) -> FileTask:
 
 @lru_cache(maxsize=1)
 def _opened(work: FileWork) -> tuple[BlockFolder, UndoFinder, PresentBlocks]:
-    """Return the block files, the finder of undo data and the stored blocks for a run.
+    """Return the block files, the finder of undo data and the stored blocks for a backfill.
 
-    They are opened once.
+    A worker process opens them once and then gets the same ones again.
     """
     folder = BlockFolder(work.blocks_dir, work.chain)
     return folder, UndoFinder(folder), PresentBlocks(Dataset.open(work.dataset_root, work.chain))

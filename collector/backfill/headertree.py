@@ -26,7 +26,7 @@ class HeaderTree:
     """Holds the height and the branch of each block as the headers show them, in arrays by position.
 
     `is_whole` says that the ancestors reach the first block; `is_active` that the block is in the active
-    chain; `tip` is the position of its last block.
+    chain; `tip` is the position of the active chain's last block.
     """
 
     heights: Integers  # UNKNOWN_HEIGHT where it could not be found
@@ -95,7 +95,7 @@ def _bases(
     is_first: Flags,
     stated_height: Callable[[int], int | None],
 ) -> Integers:
-    """Return an array with the height of each root (a block whose parent is missing); other entries are void.
+    """Return the height of each root (a block whose parent is missing); entries of other blocks are void.
 
     The height comes from the first block, or from most of the heights that coinbases above the root state.
     """

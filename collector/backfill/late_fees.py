@@ -68,7 +68,10 @@ class _Filler:
     replacements: Replacements
 
     def fill(self, table: Table, folder: Path) -> None:
-        """Replace those Parquet files of a partition that have rows which `with_fees` has too."""
+        """Fill nulls in a partition's files from the same rows in the dataset `with_fees`.
+
+        The files that have such rows become one new file.
+        """
         theirs = contract_rows(table, self.with_fees.paths(table))
         keys = ", ".join(table.grain)
         sources = []

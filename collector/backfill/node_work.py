@@ -37,7 +37,7 @@ DAY_S: Final = 86_400  # the most that a header's time differs from the median t
 
 
 class NodeTask(NamedTuple):
-    """One block to fetch from a node: its height and its hash."""
+    """Names a block to fetch from a node: its height and its hash."""
 
     height: int
     block_hash: bytes
@@ -45,16 +45,16 @@ class NodeTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """Fetches and stores groups of blocks from a node, in a worker process."""
+    """Fetches and stores units of blocks from a node, in a worker process."""
 
     access: Access
     dataset_root: Path
     chain: str
 
     def __call__(self, unit: Sequence[NodeTask]) -> WorkResult:
-        """Fetch and store those blocks of one group that the dataset lacks.
+        """Fetch and store those blocks of one unit of work that the dataset lacks.
 
-        Return what was written and rejected.
+        Returns the counts and the rejected blocks as a WorkResult.
         """
         client = connect(self.access, PATIENCE_S)
         result = WorkResult()
@@ -88,7 +88,7 @@ def select_tasks(client: RpcClient, selection: BlockSelection, tip_height: int) 
 
 
 def cut_node_units(tasks: Sequence[NodeTask]) -> Iterator[list[NodeTask]]:
-    """Yield tasks in groups for a worker; all blocks of a group are in one span of heights."""
+    """Cut NodeTasks into units of work, lists within one span of heights, and yield the units."""
     unit: list[NodeTask] = []
     for task in tasks:
         if unit and (
@@ -157,8 +157,8 @@ def hashes_at(client: RpcClient, heights: Sequence[int]) -> Iterator[bytes]:
 def find_height(client: RpcClient, time_s: int, tip_height: int) -> int:
     """Return the lowest height of the node's chain whose median time is `time_s` (since 1970 UTC) or later.
 
-    The median time never falls from block to block, so a binary search finds it. If no block is so late, it
-    is `tip_height` + 1.
+    The median time never falls from block to block, so a binary search finds it. If no block is so late, the
+    result is `tip_height` + 1.
     """
     low, high = 0, tip_height + 1
     while low < high:
@@ -241,7 +241,7 @@ def _block_bytes(client: RpcClient, name: str) -> bytes:
 
 
 def _given(answer: Any) -> Any:
-    """Return one answer of a batch of RPC calls; raise the RpcError if that call failed."""
+    """Return `answer`, one result of a batch of RPC calls; raise it if it is an RpcError."""
     if isinstance(answer, RpcError):
         raise answer
     return answer
@@ -271,7 +271,7 @@ def _hash(client: RpcClient, method: str, text: Any) -> bytes:
 
 
 def _strange(client: RpcClient, method: str, wanted: str, answer: Any) -> NodeError:
-    """Return the NodeError for an RPC answer that lacks something which every node sends."""
+    """Return a NodeError that says that an RPC answer lacks something which every node sends."""
     shown = printable(reprlib.repr(answer))
     return NodeError(
         f"{client.url} answered {method} without {wanted}: {shown}; is it a node's RPC port? check --rpc-url"

@@ -52,21 +52,21 @@ class ProgressView:
             self._bar.stop()
 
     def scanned(self, n_files: int, n_all: int) -> None:
-        """Show how many block files have been read, of how many in all."""
+        """Show that a backfill has read the headers of `n_files` of `n_all` block files."""
         if self._bar is not None:
             self._bar.update(self._task, completed=n_files, total=n_all, facts=f"{n_files}/{n_all} files")
         elif n_files and self._is_time():
             self._console.print(f"headers of {n_files} of {n_all} files read")
 
     def begin(self, total: int, *, unit: str = "bytes") -> None:
-        """Start to show the writing of rows; `total` counts bytes or blocks, as `unit` says."""
+        """Start to show a backfill's writing of rows; `total` counts bytes or blocks, as `unit` says."""
         self._begun_s = time.monotonic()
         self._total, self._unit = total, unit
         if self._bar is not None:
             self._bar.reset(self._task, total=max(total, 1), description="writing rows", facts="")
 
     def worked(self, result: WorkResult) -> None:
-        """Show what has been written so far; `result` is the sum over all finished units of work."""
+        """Show what a backfill has written so far; `result` is the sum over all finished units of work."""
         facts = self._facts(result)
         if self._bar is not None:
             self._bar.update(self._task, completed=self._completed(result), facts=facts)

@@ -19,7 +19,7 @@ MOST_SHOWN: Final = 10
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What one backfill found and wrote. A span of heights includes both ends."""
+    """Says what one backfill found and wrote. A span of heights includes both ends."""
 
     chain: str
     source: str  # the folder, or the node's address
@@ -46,7 +46,7 @@ class Report:
     result: WorkResult = field(default_factory=WorkResult)
 
     def as_data(self) -> dict[str, Any]:
-        """Return the report as a dict for JSON, with rates and each stage's share of the workers' time."""
+        """Return this backfill report as a dict for JSON, with rates and each stage's share of the time."""
         result = self.result
         seconds = result.times.seconds
         total_s = sum(seconds.values())
@@ -78,7 +78,7 @@ class Report:
         }
 
     def write(self, path: Path) -> None:
-        """Write the report as JSON. Raises SettingsError when the file cannot be written."""
+        """Write this backfill report as JSON. Raises SettingsError when the file cannot be written."""
         try:
             path.write_text(json.dumps(self.as_data(), indent=2) + "\n", encoding="utf-8")
         except OSError as error:
@@ -88,7 +88,7 @@ class Report:
             ) from None
 
     def lines(self) -> list[str]:
-        """Return the report as lines for people: what was written, and what was not."""
+        """Return this backfill report as lines of text: what was written, and what was not."""
         result = self.result
         rate = f" ({result.n_tx / self.work_s:,.0f} tx/s, " if self.work_s else " ("
         rate += (

@@ -147,7 +147,7 @@ def from_node(
 def _work_into(
     pool: Workers, work: FileWork | NodeWork, units: Iterable[Any], target: Dataset
 ) -> Iterator[WorkResult]:
-    """Do units of work that writes into another dataset."""
+    """Run `work` on each unit, but let it write into the dataset `target`; yield the results."""
     return pool.run(replace(work, dataset_root=target.root), units)
 
 
@@ -204,9 +204,9 @@ def _compare_with_node(catalogue: Catalogue, access: Access, report: Report) -> 
 
 
 def _select(catalogue: Catalogue, dataset: Dataset, selection: BlockSelection, report: Report) -> Integers:
-    """Return the positions of the selected blocks, without those above the tip of a running collector.
+    """Return the positions of the selected blocks, without those that a running collector writes.
 
-    The collector writes those itself.
+    These are the blocks above the height at which the collector began.
     """
     wanted = selection.among(catalogue)
     tip_height = running_collector_tip(dataset)

@@ -13,7 +13,7 @@ from collector.codec.arrays import Integers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSelection:
-    """A range of heights or of header times; a side that is None is unlimited.
+    """Selects blocks by a range of heights or of header times; a side that is None is unlimited.
 
     Times are in seconds since 1970 UTC. Both heights are included; the later time is not.
     """
@@ -24,7 +24,7 @@ class BlockSelection:
     to_time_s: int | None = None  # header time, exclusive
 
     def has_time(self, time_s: Any) -> Any:
-        """Return whether a header time, or each of an array of them, is in the range."""
+        """Return whether a header time (s) is in the range; for an array of times, an array of bools."""
         from_s = -math.inf if self.from_time_s is None else self.from_time_s
         to_s = math.inf if self.to_time_s is None else self.to_time_s
         return (from_s <= time_s) & (time_s < to_s)

@@ -127,7 +127,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 
 def _stem(chunk: Chunk) -> str:
-    """Return the name, without ending, of a file with some blocks.
+    """Return the name, without ending, of the Parquet file for a chunk of blocks.
 
     The name has their least and greatest height, and a digest of the blocks' hashes.
     """

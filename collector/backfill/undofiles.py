@@ -29,7 +29,7 @@ _length = Struct("<I")
 class UndoRequest(NamedTuple):
     """Describes a block whose undo data is to be found: file, parent, number of transactions, rank.
 
-    The rank is its place, by height, among the blocks of that file with as many transactions.
+    The rank is the block's place, by height, among the blocks of that file with as many transactions.
     """
 
     file: int
@@ -39,7 +39,7 @@ class UndoRequest(NamedTuple):
 
 
 class UndoRecord(NamedTuple):
-    """The position of a block's undo data in a rev file: byte offset and size in bytes."""
+    """Holds the position of a block's undo data in a rev file: byte offset and size in bytes."""
 
     at: int
     size_bytes: int
@@ -70,7 +70,7 @@ class UndoFinder:
         return np.frombuffer(b"".join(found), np.uint8), limits
 
     def _likeliest(self, request: UndoRequest) -> bytes:
-        """Return undo data and checksum of the record whose rank in its file is that of the block.
+        """Return undo data and checksum of the undo record whose rank in its file equals the block's rank.
 
         The result is empty when there is no such record.
         """

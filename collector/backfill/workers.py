@@ -32,7 +32,7 @@ PRELOADED: Final = ["collector.backfill.file_work", "collector.backfill.node_wor
 
 
 class Workers(Protocol):
-    """Does units of work, `count` at a time."""
+    """Runs units of work of a backfill, `count` at a time."""
 
     count: int
 
@@ -41,7 +41,7 @@ class Workers(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
-        """Have units of work done; yield their results."""
+        """Run `work` on each of `units`, `count` at a time; yield the results."""
 
     def wait_until_ready(self) -> None:
         """Wait until the first unit of work can begin."""
@@ -65,17 +65,17 @@ class InProcess(AbstractContextManager["InProcess"]):
 
 
 class BoundedPool(ABC):
-    """Has units of work done elsewhere, `count` at a time; few more are handed out."""
+    """Runs units of work in other processes, `count` at a time; only a few more are queued."""
 
     def __init__(self, count: int) -> None:
         self.count = count
 
     @abstractmethod
     def submit(self, work: Callable[[Any], WorkResult], unit: Any) -> "Future[WorkResult]":
-        """Have one unit of work done."""
+        """Start `work` on one unit in another process; return the Future of the result."""
 
     def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
-        """Have units of work done; yield their results as they finish.
+        """Run `work` on each of `units` in other processes; yield the results as they come.
 
         When a unit raises an error, the units that have started are finished first; then the error is raised
         here.
@@ -113,11 +113,14 @@ class WorkerPool(BoundedPool, AbstractContextManager["WorkerPool"]):
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, work: Callable[[Any], WorkResult], unit: Any) -> "Future[WorkResult]":
-        """Have one unit of work done by a worker process."""
+        """Start `work` on one unit in a worker process; return the Future of the result."""
         return self._executor.submit(work, unit)
 
     def run(self, work: Callable[[Any], WorkResult], units: Iterable[Any]) -> Iterator[WorkResult]:
-        """Have units of work done, as BoundedPool does; CollectorError when a worker process was killed."""
+        """Run `work` on each of `units`, and yield the results as they come.
+
+        Raises CollectorError when a worker process was killed.
+        """
         try:
             yield from super().run(work, units)
         except BrokenProcessPool:
@@ -132,7 +135,7 @@ class WorkerPool(BoundedPool, AbstractContextManager["WorkerPool"]):
 
 
 def open_pool(workers: int, engine: str = LOCAL) -> "Workers":
-    """Return a pool with this many workers; a single worker is this process itself.
+    """Return a pool of worker processes for units of work; a single worker is this process itself.
 
     Where `engine` is not `local`, it is the address of a Spark cluster, which has workers of its own.
     """
