@@ -19,7 +19,7 @@ class BlockAmounts(NamedTuple):
     spent_types: Bytes | None  # as `spent_types_from_getblock` returns it
 
     def fits(self, block: Block) -> bool:
-        """Return whether the block has as many transactions and inputs as these amounts are for."""
+        """Return whether there is one spent value for each input of each transaction of `block`."""
         n_inputs = [len(transaction.outpoints) for transaction in block.transactions[1:]]
         return [len(values_sat) for values_sat in self.spent_sat] == n_inputs
 
@@ -33,15 +33,15 @@ class BlockAmounts(NamedTuple):
 
 
 def unknown_amounts(n_tx: int) -> BlockAmounts:
-    """Return the amounts of a block of `n_tx` transactions of which nothing is known."""
+    """Return a BlockAmounts for `n_tx` transactions, in which all fees and spent outputs are unknown."""
     return BlockAmounts([None] * n_tx, [], None)
 
 
 def read_amounts(answer: Mapping[str, Any]) -> BlockAmounts | None:
-    """Return the amounts in an answer of `getblock <hash> 3`; None when the node has none to tell.
+    """Return the fees and spent outputs in an answer of `getblock <hash> 3`; None when it names none.
 
-    A node that has lost the block's undo data names neither fees nor spent outputs. Raises NodeError for
-    amounts of a wrong form: another answer may have them right.
+    A node that has lost the block's undo data names none. Raises NodeError for amounts of a wrong form:
+    the node's next answer may have them right.
     """
     try:
         transactions = answer["tx"][1:]

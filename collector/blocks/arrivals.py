@@ -98,7 +98,7 @@ class Arrivals:
         self._ask_if_due()
 
     def flush(self) -> None:
-        """Complete every waiting row with what is known, because no more answers come."""
+        """Complete every waiting row of `block_arrivals` with what is known, because no more answers come."""
         self._judging += self._unjudged
         self._unjudged = []
         for block_hash in list(self._without_height):
@@ -113,7 +113,7 @@ class Arrivals:
             self._ask_if_behind()
 
     def _give_out(self, arrivals: list[_Arrival]) -> None:
-        """Add the rows of those events that wait for nothing more to their batches."""
+        """Add the rows of those block arrivals that wait for nothing more to their batches."""
         for arrival in arrivals:
             if arrival.n_missing == 0:
                 arrival.batch.add("block_arrivals", [self._row(arrival)])

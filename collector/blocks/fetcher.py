@@ -125,7 +125,7 @@ class BlockFetcher:
         self._tracker.tick(now_us, at_once=at_once)
 
     def flush(self) -> None:
-        """Complete every waiting row with what is known, because no more answers come."""
+        """Complete every waiting row about blocks with what is known, because no more answers come."""
         self._tracker.flush()
 
     # --- read by the pipeline
@@ -162,8 +162,8 @@ class BlockFetcher:
     def ask_block(self, block_hash: bytes, *, needs_raw: bool) -> None:
         """Ask the node for a block, and for its raw bytes too if `needs_raw`.
 
-        Pass the answer to the tracker. Wrong answers are asked again for two minutes; then the block is
-        asked for without its fees.
+        The block tracker gets the answer. After a wrong answer the request is repeated, for two minutes;
+        then the block is asked for without its fees.
         """
         self._requests.blocks.ask(
             partial(ask_block, block_hash=block_hash, raw=needs_raw),
@@ -175,7 +175,7 @@ class BlockFetcher:
     def _wrong_block(self, block_hash: bytes, error: NodeError, *, needs_raw: bool) -> None:
         """Ask for a block without its fees when the answers with them are wrong; else go on without it.
 
-        From then on no block waits for right answers, until one comes.
+        From then on no block waits for a right answer, until a right answer comes.
         """
         if isinstance(error, (*AWAY, *ANSWERED)):
             self._no_block(block_hash, error)
@@ -191,7 +191,7 @@ class BlockFetcher:
     def ask_if_behind(self) -> None:
         """Ask the node whether it knows headers of blocks that it has not connected.
 
-        The answer is passed to the tracker.
+        The block tracker gets the answer.
         """
         self._requests.status.ask(
             ask_behind,
@@ -200,9 +200,9 @@ class BlockFetcher:
         )
 
     def _on_block(self, block_hash: bytes, answer: BlockAnswer) -> None:
-        """Pass the node's answer about a block to the tracker.
+        """Pass the node's answer about a block to the block tracker.
 
-        If that completes the block, call `on_resolved`.
+        If the answer completes the rows of the block, call `on_resolved`.
         """
         if answer.amounts is not None:
             self._patience_s = WRONG_FOR_S

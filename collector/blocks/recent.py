@@ -40,7 +40,7 @@ class RecentBlocks:
         return self._blocks.get(block_hash)
 
     def add(self, block_hash: bytes, block: RecentBlock) -> None:
-        """Add a block, and drop the oldest one when there are more than 12."""
+        """Add a block to the recent blocks, and drop the oldest one when there are more than 12."""
         self._blocks[block_hash] = block
         if len(self._blocks) > MOST_RECENT:
             self._blocks.popitem(last=False)
@@ -85,7 +85,7 @@ class ParsedBlocks:
         return None if kept is None else kept.parsed
 
     def add(self, parsed: ParsedBlock) -> None:
-        """Add a parsed block, in place of one with the same hash, whose transactions may have been wrong."""
+        """Keep a parsed block; it replaces one with the same hash, whose transactions may have been wrong."""
         block_hash = parsed.block.block_hash
         if block_hash in self._blocks:
             self._drop(block_hash)

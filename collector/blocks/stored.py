@@ -51,7 +51,7 @@ class StoredBlocks:
 
     @property
     def missing(self) -> tuple[bytes, ...]:
-        """Return the hashes of the blocks that are to be stored and are not.
+        """Return the hashes of the blocks that are to be stored and are not stored yet.
 
         What one session does not fetch, the next one does.
         """
@@ -59,9 +59,9 @@ class StoredBlocks:
             return tuple(self._missing)
 
     def add_missing(self, block_hash: bytes) -> None:
-        """Record that the parent of a stored block is to be stored too.
+        """Record that a block, the parent of a stored one, is to be stored too.
 
-        Do nothing when it is stored already.
+        Does nothing when the block is stored already.
         """
         with self._lock:
             if block_hash not in self._hashes:
@@ -87,7 +87,7 @@ class StoredBlocks:
             return True
 
     def cancel(self, block_hash: bytes) -> None:
-        """Cancel the reservation of a block of which no rows could be made; it counts as missing then."""
+        """Cancel the reservation of a block that could not be made into rows; count the block as missing."""
         with self._lock:
             del self._reserved[block_hash]
             self._hashes.discard(block_hash)

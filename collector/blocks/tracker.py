@@ -230,9 +230,10 @@ class BlockTracker:
         return AnswerUse.RESOLVED
 
     def take_if_behind(self, *, is_behind: bool | None) -> None:
-        """Take the node's answer on whether it knows headers of blocks that it has not connected.
+        """Complete the block arrivals that wait for the node's answer on whether it is behind.
 
-        `is_behind` is None when the node did not answer.
+        A node is behind if it knows headers of blocks that it has not connected. `is_behind` is None when the
+        node did not answer.
         """
         self._arrivals.answer_if_behind(is_behind=is_behind)
 
@@ -277,7 +278,7 @@ class BlockTracker:
         return True
 
     def flush(self) -> None:
-        """Complete every waiting row with what is known, because no more answers come."""
+        """Complete every waiting row about blocks with what is known, because no more answers come."""
         self._missing.clear()
         for block_hash in list(self._wanted):
             self.give_up(block_hash)
@@ -326,7 +327,10 @@ class BlockTracker:
             self.fetch_missing([block.prev_hash], due_us)
 
     def _amounts(self, block: Block, answer: BlockAnswer) -> BlockAmounts:
-        """Return the amounts in an answer about a block; unknown ones, with a warning, when it has none."""
+        """Return the fees and spent outputs in the node's answer about a block.
+
+        If the answer has none, or those of another block, log a warning and return unknown ones.
+        """
         if answer.amounts is not None and answer.amounts.fits(block):
             return answer.amounts
         reason = "the node does not tell them" if answer.amounts is None else "they are another block's"
@@ -336,7 +340,7 @@ class BlockTracker:
         return unknown_amounts(len(block.transactions))
 
     def _ask_again(self, block_hash: bytes, wanted: _WantedBlock) -> AnswerUse:
-        """Ask the node for a block's bytes, because those that we received are missing or wrong.
+        """Ask the node for a block's bytes, because we have none, or wrong ones.
 
         Returns ASKED_AGAIN.
         """
