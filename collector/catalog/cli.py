@@ -1,4 +1,4 @@
-"""The command `pool-collector catalog`."""
+"""Define the command `pool-collector catalog`."""
 
 import json
 from typing import TYPE_CHECKING, Annotated

@@ -44,7 +44,7 @@ TABLE_PROPERTIES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogedTable:
-    """Holds what was done with one table: files added and removed, and files and rows listed now.
+    """Says what an update did to one Iceberg table: files added and removed, files and rows listed now.
 
     `metadata` is the address of the table's Iceberg metadata.
     """
@@ -57,7 +57,7 @@ class CatalogedTable:
     metadata: str  # address of the newest metadata file; DuckDB's iceberg_scan() takes it
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as a dict by name, for JSON."""
+        """Return what an update did to an Iceberg table as a dict for JSON."""
         return asdict(self)
 
 
@@ -90,7 +90,7 @@ def named_catalog(name: str) -> Any:
 
 
 def bring_up_to_date(dataset: Dataset, catalog: Any) -> Iterator[CatalogedTable]:
-    """Make every table of the catalogue list the files of the dataset; yield each table when it is done.
+    """Make every Iceberg table list the files of the dataset; yield what was done to each table.
 
     Raises DatasetError for a file that is not one of ours, and when another call is at work.
     """
@@ -107,7 +107,7 @@ def bring_up_to_date(dataset: Dataset, catalog: Any) -> Iterator[CatalogedTable]
 
 
 def remove_unused_metadata(dataset: Dataset, catalog: Any) -> None:
-    """Remove metadata files of our own catalogue that no snapshot names, if they are over an hour old."""
+    """Remove metadata files of our own Iceberg catalogue over an hour old that no snapshot names."""
     latest_s = time.time() - UNUSED_AFTER_S
     for name in TABLES:
         table = catalog.load_table((dataset.chain, name))
@@ -127,9 +127,9 @@ class _Listing:
         self._table = table
 
     def bring_up_to_date(self, wanted: Mapping[str, Path]) -> CatalogedTable:
-        """Commit a snapshot that lists exactly the wanted files, if the newest one does not.
+        """Commit an Iceberg snapshot that lists exactly the wanted files, if the newest one does not.
 
-        Return the result.
+        Returns the counts as a CatalogedTable.
         """
         self._evolve()
         listed = {task.file.file_path: task.file for task in self._iceberg.scan().plan_files()}
@@ -187,14 +187,14 @@ class _Listing:
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """Return the schema of a table as Iceberg can hold it: its times are microseconds."""
+    """Return the Arrow schema of a table in a form that Iceberg can hold: all times in microseconds."""
     return pa.schema(
         field.with_type(TIME) if pa.types.is_timestamp(field.type) else field for field in table.arrow
     )
 
 
 def _load(catalog: Any, chain: str, table: Table) -> Any:
-    """Return a table of the catalogue; make it where it is missing.
+    """Return a table of the Iceberg catalogue; make the table where it is missing.
 
     Raises DatasetError where the catalogue names metadata that is not there.
     """
@@ -229,23 +229,23 @@ def _load(catalog: Any, chain: str, table: Table) -> Any:
 
 
 def _files(dataset: Dataset, table: Table) -> dict[str, Path]:
-    """Map the address that Iceberg gives each file of a table (file://…) to the path of the file."""
+    """Return the path of each Parquet file of a table, keyed by its Iceberg address (file://…)."""
     dataset.refuse_strange_paths(table)
     paths = [path.resolve() for path in dataset.paths(table)]
     return {f"file://{path}": path for path in paths}
 
 
 def _has_changed(path: Path, listed: Any, snapshot_ms: int) -> bool:
-    """Return whether a file may hold something else than when the newest snapshot listed it.
+    """Return whether a Parquet file may have changed since the newest Iceberg snapshot listed it.
 
-    Size and time of the last change decide.
+    Its size and the time of its last change decide.
     """
     status = path.stat()
     return status.st_size != listed.file_size_in_bytes or status.st_ctime_ns // 1_000_000 >= snapshot_ms
 
 
 def _metadata_files(iceberg: Any) -> Iterator[str]:
-    """Yield the address of every metadata file that a table's newest metadata leads to."""
+    """Yield the address of every metadata file that the newest metadata of an Iceberg table names."""
     yield iceberg.metadata_location
     yield from (entry.metadata_file for entry in iceberg.metadata.metadata_log)
     for snapshot in iceberg.metadata.snapshots:
