@@ -32,8 +32,8 @@ def check_heights(view: DatasetView) -> CheckResult:
 def _find_missing_above(view: DatasetView, result: CheckResult) -> None:
     """Add to `result` each block above the highest stored one that a node connected and that is not stored.
 
-    It breaks the contract; it is only a note while a backfill or a collector of the node runs, because these
-    may still store it.
+    Such a block breaks the contract. It is only a note while a backfill or a collector of the node runs,
+    because these may still store it.
     """
     query = """
         SELECT node, lower(hex(block_hash)), height FROM (
@@ -81,7 +81,7 @@ _UNMENDABLE_ORPHANS: Final = f"""
 
 
 def check_parents(view: DatasetView) -> CheckResult:
-    """Find blocks whose parent has a wrong height, or is missing although its height is stored.
+    """Find blocks whose parent has a wrong height, or is missing although blocks of that height are stored.
 
     A missing parent that no node has any more is a note; it does not break the contract. Returns a
     CheckResult.
@@ -155,7 +155,7 @@ _STORED: Final = """
 
 
 def check_arrivals(view: DatasetView) -> CheckResult:
-    """Find arrivals, tips and templates whose height or parent differs from the stored block's.
+    """Find block arrivals, chain tips and templates whose height or parent is not the stored block's.
 
     A block that arrived and is not stored is a note. Returns a CheckResult.
     """

@@ -1,4 +1,4 @@
-"""The command `pool-collector check`."""
+"""Define the command `pool-collector check`."""
 
 import json
 from dataclasses import asdict

@@ -35,9 +35,9 @@ TOTALS: Final = {
 
 
 def check_transactions(view: DatasetView) -> CheckResult:
-    """Find blocks that differ from the number, heights or sums of their transactions.
+    """Find blocks whose transaction count, height or sums are not those of their rows in `transactions`.
 
-    Return a CheckResult.
+    Returns a CheckResult.
     """
     query = _unlike_their_transactions()
     if view.is_being_backfilled:  # it writes transactions first, and their blocks next
@@ -101,7 +101,7 @@ def _unlike_their_transactions() -> str:
 
 
 def check_templates(view: DatasetView) -> CheckResult:
-    """Find templates that differ from the number, session or sums of their transactions.
+    """Find templates whose transaction count, session or sums are not those of their transactions' rows.
 
     Returns a CheckResult.
     """
@@ -143,7 +143,7 @@ def check_templates(view: DatasetView) -> CheckResult:
 
 
 def check_copies(view: DatasetView) -> CheckResult:
-    """Find transactions (by wtxid) whose rows in mempools and blocks have different values.
+    """Find transactions (by wtxid) whose rows in `mempool_txs` and `transactions` contradict each other.
 
     Returns a CheckResult.
     """

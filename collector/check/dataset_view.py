@@ -48,22 +48,22 @@ class DatasetView:
     is_being_backfilled: bool  # a backfill or an import is writing
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Run a query and return its rows; the query must turn times into text."""
+        """Run a SQL query on the dataset and return its rows; the query must turn times into text."""
         return self.connection.execute(query).fetchall()
 
     def count(self, query: str) -> int:
-        """Return how many rows a query finds."""
+        """Return how many rows a SQL query on the dataset finds."""
         return int(self.rows(f"SELECT count(*) FROM ({query})")[0][0])  # noqa: S608 - a query of ours
 
     def examples(self, query: str) -> Examples:
-        """Return how many rows a query finds, and the first of them as examples."""
+        """Return how many rows a SQL query on the dataset finds, and the first of them as examples."""
         found = self.rows(f"SELECT *, count(*) OVER () FROM ({query}) LIMIT {MAX_FINDINGS}")  # noqa: S608 - a query of ours
         return Examples(int(found[0][-1]), [row[:-1] for row in found]) if found else Examples(0, [])
 
     def result(self, name: str, title: str, looked_at: str, query: str, describe: Describe) -> CheckResult:
         """Run a check that is one query: each row that `query` finds is a breach, worded by `describe`.
 
-        `looked_at` is a query whose rows are counted as looked at.
+        `looked_at` is a query for the rows that the check looks at; their number goes into the result.
         """
         result = CheckResult(name, title, self.count(looked_at))
         result.breaches(self.examples(query), describe)

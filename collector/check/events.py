@@ -67,7 +67,7 @@ def check_moments(view: DatasetView) -> CheckResult:
 
 
 def check_tips(view: DatasetView) -> CheckResult:
-    """Find connected blocks whose parent is not the tip, and disconnected blocks that were not the tip.
+    """Find events that connect a block whose parent is not the tip, or disconnect one that is not the tip.
 
     Returns a CheckResult.
     """
@@ -164,7 +164,7 @@ def check_rawblocks(view: DatasetView) -> CheckResult:
 
 
 def check_pulled(view: DatasetView) -> CheckResult:
-    """Find rows from mempool snapshots that are there only as event or only as entry.
+    """Find transactions from mempool snapshots that have only a mempool event or only a mempool entry.
 
     Returns a CheckResult.
     """

@@ -47,7 +47,7 @@ class FileChecks:
 
     @property
     def results(self) -> list[CheckResult]:
-        """Return the results of the six checks in the order in which they are printed."""
+        """Return the results of the six checks of files, in the order in which they are printed."""
         return [self.readable, self.schema, self.footers, self.sorted, self.folders, self.values]
 
     def check_file(self, table: Table, path: Path) -> bool:
@@ -173,7 +173,7 @@ def _groups(table: Table, file: pq.ParquetFile) -> Iterator[pa.Table]:
 
 
 def _false_statement(chunks: Sequence[ColumnChunk], rows: pa.Table) -> str:
-    """Return a text on what a file's footer (`chunks`) says of a row group and its rows contradict.
+    """Return a text on where a file's footer (`chunks`) and the rows of a row group contradict each other.
 
     The text is empty when they agree.
     """
@@ -217,7 +217,7 @@ def _are_bounds(chunk: ColumnChunk, values: pa.ChunkedArray) -> bool:
 
 
 def _value(text: str, of_type: pa.DataType) -> Any:
-    """Return the value that DuckDB wrote as `text`; raise ValueError if it is no value of `of_type`."""
+    """Parse a value from `text`, as DuckDB writes it; raise ValueError if it is no value of `of_type`."""
     if pa.types.is_binary(of_type) or pa.types.is_fixed_size_binary(of_type):
         return pa.scalar(text.encode().decode("unicode_escape").encode("latin-1"), of_type).as_py()
     return pa.scalar(text).cast(of_type).as_py()
@@ -237,7 +237,7 @@ def _other_form(chunks: Sequence[ColumnChunk]) -> str:
 
 
 def _is_sorted(keys: pa.Table) -> bool:
-    """Return whether rows are in the order of their keys: a stable sort would move none of them."""
+    """Return whether the rows of sort keys are sorted: a stable sort would move none of them."""
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     return bool(np.array_equal(order.to_numpy(), np.arange(len(keys))))
 

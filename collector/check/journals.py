@@ -67,5 +67,5 @@ def _readable(folder: Path) -> Iterator[tuple[Segment, SegmentContents]]:
 
 
 def messages_table(parts: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return batches of journals as one table with node, session, topic and counter of each message."""
+    """Join batches of journalled messages into one table of node, session, topic and counter; return it."""
     return pa.Table.from_batches([part.cast(_OF_A_MESSAGE) for part in parts], schema=_OF_A_MESSAGE)

@@ -14,7 +14,7 @@ YOUNG_S: Final = 3600.0  # a file that is being written is younger
 
 
 def check_leftovers(view: DatasetView) -> CheckResult:
-    """Find files that are no part of the dataset; they are notes, because no row is wrong.
+    """Find files in the dataset's folder that are no part of it; they are notes, because no row is wrong.
 
     Returns a CheckResult.
     """

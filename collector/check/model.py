@@ -41,22 +41,22 @@ class CheckResult:
     findings: list[Finding] = field(default_factory=list)
 
     def breach(self, what: str, mend: str, count: int = 1) -> None:
-        """Add a breach of the contract: what is wrong, how to mend it, how many rows or files it affects."""
+        """Add a breach of the contract to this result: what is wrong, how to mend it, how often it occurs."""
         self._add(BREACH, what, mend, count)
 
     def note(self, what: str, mend: str, count: int = 1) -> None:
-        """Add a note: something worth knowing that does not break the contract."""
+        """Add a note to this result: something worth knowing that does not break the contract."""
         self._add(NOTE, what, mend, count)
 
     def breaches(self, found: Examples, describe: Describe) -> None:
-        """Add the rows that a query found as breaches of the contract.
+        """Add the rows that a query found to this result, as breaches of the contract.
 
         All of them count; `describe` turns each example into a text and a way to mend it.
         """
         self._add_found(BREACH, found, describe)
 
     def notes(self, found: Examples, describe: Describe) -> None:
-        """Add the rows that a query found as notes, which do not break the contract.
+        """Add the rows that a query found to this result, as notes, which do not break the contract.
 
         All of them count; `describe` turns each example into a text and a way to mend it.
         """
