@@ -36,7 +36,7 @@ _header = Struct("<i32s32sIII").unpack_from
 
 
 class Header(NamedTuple):
-    """A decoded block header; hashes are in internal byte order, `time_s` is in seconds since 1970 UTC."""
+    """Holds a decoded block header; hashes are in internal byte order."""
 
     version: int  # signed, as the node shows it
     prev_hash: bytes
@@ -48,7 +48,7 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block and all its transactions. Hashes are in internal byte order."""
+    """Holds a block and all its transactions. Hashes are in internal byte order."""
 
     header: Header
     block_hash: bytes
@@ -61,23 +61,23 @@ class Block:
 
     @property
     def coinbase(self) -> Transaction:
-        """The first transaction of the block, which pays the miner."""
+        """Return the first transaction of the block, which pays the miner."""
         return self.transactions[0]
 
     @property
     def weight_wu(self) -> int:
-        """The weight of the block in weight units (BIP 141)."""
+        """Return the weight of the block in weight units (BIP 141)."""
         return self.stripped_bytes * 3 + self.size_bytes
 
 
 class ParsedBlock(NamedTuple):
-    """A decoded block with its bytes, the positions of its parts, and its transactions' txids and wtxids."""
+    """Holds a decoded block, its bytes, the positions of its parts, and all txids and wtxids."""
 
     block: Block
     raw: bytes
     layout: Layout
     txids: Bytes  # uint8[n_txs, 32], internal byte order
-    wtxids: Bytes  # the same
+    wtxids: Bytes  # uint8[n_txs, 32], internal byte order
 
 
 def decode_header(raw: bytes) -> tuple[Header, bytes]:
@@ -153,7 +153,7 @@ def coinbase_stack(raw: bytes, pos: int) -> tuple[bytes, ...]:
 
 
 def _walk_block(raw: bytes) -> tuple[list[TxWalk], int]:
-    """Return what a walk over a block's transactions found, and the byte at which the first one begins.
+    """Parse a block's transactions; return them as TxWalks, and the byte at which the first one begins.
 
     Raises DecodeError unless the bytes are exactly one block.
     """

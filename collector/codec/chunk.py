@@ -29,17 +29,17 @@ WEIGHT_PER_VB: Final = 4
 
 
 class BlockRef(NamedTuple):
-    """The hash and height that a block should have, and where its bytes come from."""
+    """Holds the hash and height that a block should have, and where its bytes come from."""
 
     block_hash: bytes  # internal byte order
     height: int
-    height_source: str  # as in the column
-    source: str  # as in the column
+    height_source: str  # as in the column `blocks.height_source`
+    source: str  # as in the column `blocks.source`
     origin: str  # where a person finds the bytes: file and position, or the node
 
 
 class RejectedBlock(NamedTuple):
-    """A block that is not valid, with the reason and its bytes."""
+    """Holds a block that is not valid, with the reason and its bytes."""
 
     ref: BlockRef
     reason: str
@@ -50,11 +50,11 @@ class RejectedBlock(NamedTuple):
 class RawBlocks:
     """Holds blocks as bytes: block i is data[limits[i]:limits[i + 1]].
 
-    `undo` is cut by `undo_limits` likewise.
+    The undo data of block i is undo[undo_limits[i]:undo_limits[i + 1]].
 
     `fees_sat` and `spent_types` come from a source that states what a block spends without undo data. Each
     has one array per block, or None. An array of fees has one entry per transaction, UNKNOWN for the
-    coinbase; an array of types has one per input, UNKNOWN_TYPE for the coinbase's.
+    coinbase; an array of types has one entry per input, UNKNOWN_TYPE for the coinbase's.
     """
 
     refs: list[BlockRef]
@@ -66,7 +66,7 @@ class RawBlocks:
     spent_types: list[Bytes | None] | None = None
 
     def raw(self, i: int) -> bytes:
-        """Return the bytes of block i."""
+        """Return the raw bytes of block number i of these RawBlocks."""
         return self.data[self.limits[i] : self.limits[i + 1]].tobytes()
 
     def select(self, positions: Sequence[int]) -> "RawBlocks":
@@ -94,9 +94,9 @@ class Chunk:
     size_bytes: Integers
     stripped_bytes: Integers
     input_value_sat: Integers  # UNKNOWN for a coinbase, and where the source does not say
-    fee_sat: Integers  # the same
+    fee_sat: Integers  # UNKNOWN likewise
     output_types: Bytes  # positions in schema.OUTPUT_TYPES
-    spent_types: Bytes  # the same, UNKNOWN_TYPE where the source does not say
+    spent_types: Bytes  # likewise; UNKNOWN_TYPE where the source does not say
     traits: Records
     parent_limits: Integers
     parents: Integers
@@ -106,7 +106,7 @@ class Chunk:
 def make_chunk(
     raw_blocks: RawBlocks, chain: str, times: StageTimes
 ) -> tuple[Chunk | None, list[RejectedBlock]]:
-    """Return the valid blocks as arrays (None when there are none), and the list of rejected blocks.
+    """Decode and verify raw blocks; return the valid ones as a Chunk, or None, and the rejected ones.
 
     The time of each stage is added to `times`.
     """

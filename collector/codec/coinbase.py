@@ -27,7 +27,7 @@ _LONGER_SIZES: Final = ((1 << 16, 2, b"\xfd"), (1 << 32, 4, b"\xfe"))  # below, 
 
 
 def subsidy_sat(height: int, chain: str) -> int:
-    """Return the new coins that a block at this height may make, in satoshi."""
+    """Return the block subsidy at a height: the new coins that its coinbase may make, in satoshi."""
     halvings = height // (_REGTEST_HALVING_BLOCKS if chain == "regtest" else _HALVING_BLOCKS)
     return _FIRST_SUBSIDY_SAT >> halvings if halvings < _MAX_HALVINGS else 0
 

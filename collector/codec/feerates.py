@@ -52,7 +52,7 @@ def effective_feerates(
 ) -> Floats:
     """Return the feerate (sat/vB) at which each transaction of the blocks was taken, with its ancestors.
 
-    It is NaN where a transaction among its relatives lacks a fee. `limits` and `parents` come from
+    The feerate is NaN where a transaction among the relatives lacks a fee. `limits` and `parents` come from
     `parents.in_block_parents`. Of two packages with equal feerate, the package of the earlier transaction is
     taken first.
     """
@@ -141,7 +141,7 @@ def _invert_edges(graph: BlockGraph) -> None:
 
 @compiled
 def _collect_cluster(graph: BlockGraph, start: int) -> int:
-    """Write all relatives of the transaction `start`, direct or not, to `members`; return how many.
+    """Write the cluster of `start` (its direct and indirect relatives) to `members`; return their number.
 
     `members` is also the queue of the search.
     """
@@ -182,7 +182,7 @@ def _has_all_fees(graph: BlockGraph, n_members: int) -> bool:
 
 @compiled
 def _collect_ancestors(graph: BlockGraph, start: int, stamp: int) -> int:
-    """Write `start` and those ancestors that are not yet rated to `package`; return how many.
+    """Write the transaction `start` and its ancestors not yet rated to `package`; return how many.
 
     The search stops at a transaction that is rated: all its ancestors are. `stamp` is a number that no
     earlier search used.
@@ -204,7 +204,7 @@ def _collect_ancestors(graph: BlockGraph, start: int, stamp: int) -> int:
 
 @compiled
 def _collect_descendants(graph: BlockGraph, start: int, stamp: int) -> int:
-    """Write `start` and its descendants to `descendants`; return how many.
+    """Write the transaction `start` and its descendants to `descendants`; return how many there are.
 
     `stamp` is a number that no earlier search used.
     """
@@ -225,7 +225,7 @@ def _collect_descendants(graph: BlockGraph, start: int, stamp: int) -> int:
 
 @compiled
 def _rate_cluster(graph: BlockGraph, n_members: int, stamp: int) -> int:
-    """Write the feerates (sat/vB) of one group of relatives in a block into `graph`, the best package first.
+    """Write the feerates (sat/vB) of one cluster of a block into `graph`, the best package first.
 
     `stamp` marks what a search has visited, and each search takes the next number. Returns the last one used.
     """
@@ -250,7 +250,7 @@ def _rate_cluster(graph: BlockGraph, n_members: int, stamp: int) -> int:
 
 @compiled
 def _sum_package(graph: BlockGraph, start: int, stamp: int) -> None:
-    """Store the total fee and vsize of a transaction and those of its ancestors that are not yet rated."""
+    """Store fee and vsize of a transaction's package: itself and its ancestors that are not yet rated."""
     n_found = _collect_ancestors(graph, start, stamp)
     fee_sat = vsize_vb = 0
     for a in range(n_found):
@@ -262,7 +262,7 @@ def _sum_package(graph: BlockGraph, start: int, stamp: int) -> None:
 
 @compiled
 def _subtract_from_descendants(graph: BlockGraph, taken: int, rate: float, stamp: int) -> None:
-    """Subtract a rated transaction from the packages of its descendants, and limit their rate to `rate`."""
+    """Subtract a rated transaction from its descendants' packages; limit the descendants' rate to `rate`."""
     for d in range(1, _collect_descendants(graph, taken, stamp)):
         work = graph.work[graph.descendants[d]]
         work.package_fee_sat -= graph.fees_sat[taken]

@@ -1,4 +1,4 @@
-"""Sizes and limits of the form in which the network carries transactions and blocks."""
+"""Define sizes and limits of the form in which the network carries transactions and blocks."""
 
 from typing import Final
 

@@ -15,7 +15,7 @@ WORDS: Final = 4  # a txid is four words of 8 bytes
 
 
 class TxidTable(NamedTuple):
-    """A hash table from txid to position in the block."""
+    """Is a hash table from txid to position in the block."""
 
     words: Integers  # uint64[n, 4]: the txids
     slots: (

@@ -185,7 +185,7 @@ def fees_from_getblock(answer: Mapping[str, Any]) -> list[int | None]:
 
 
 def amounts_from_getblock(answer: Mapping[str, Any]) -> tuple[list[int | None], list[list[int]]]:
-    """Return what transactions paid and spent, in satoshi, from the answer of `getblock <hash> 3`.
+    """Return two lists in satoshi, fees and spent values, from the answer of `getblock <hash> 3`.
 
     The first list has the fee of each transaction, None for the coinbase. The second has, for each
     transaction after the coinbase, the value of the output that each of its inputs spends. A fee is the sum
@@ -237,7 +237,10 @@ def _checked_fees(block: Block, fees: Fees) -> Integers:
 
 
 def _spent_sat(transaction: Mapping[str, Any]) -> list[int]:
-    """Return the value in satoshi of the output that each input spends; raise DecodeError without one."""
+    """Return the values (sat) of the outputs that a transaction in an answer of getblock spends.
+
+    Raises DecodeError when the answer does not name them.
+    """
     try:
         return [satoshi(spent["prevout"]["value"]) for spent in transaction["vin"]]
     except KeyError:
@@ -247,7 +250,10 @@ def _spent_sat(transaction: Mapping[str, Any]) -> list[int]:
 
 
 def _fee_sat(transaction: Mapping[str, Any], spent_sat: list[int]) -> int:
-    """Return the fee of a transaction that spends these values; raise DecodeError for a wrong one."""
+    """Return the fee (sat) of a transaction in an answer of getblock: values spent minus outputs.
+
+    Raises DecodeError when the answer states another fee, or the fee is out of range.
+    """
     fee_sat = sum(spent_sat) - sum(satoshi(made["value"]) for made in transaction["vout"])
     stated = transaction.get("fee")
     if stated is not None and satoshi(stated) != fee_sat:
@@ -312,7 +318,7 @@ def _type_names(types: Bytes, *, coded: bool) -> pa.Array:
 
 
 def _spent_types(chunk: Chunk, *, coded: bool) -> pa.Array:
-    """Return for each transaction the list of the types it spends; null if one of the types is not known."""
+    """Return for each transaction the types of the outputs that it spends; null if one is not known."""
     first, n_inputs = chunk.layout.txs["first_input"], chunk.layout.txs["n_inputs"]
     is_unknown = chunk.spent_types == UNKNOWN_TYPE
     lacks_type = np.logical_or.reduceat(is_unknown, first) if len(first) else np.empty(0, np.bool_)

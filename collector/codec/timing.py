@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class StageTimes:
-    """Seconds spent in each stage of the work, by name."""
+    """Holds the seconds spent in each stage of the work, by the name of the stage."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -149,7 +149,7 @@ def _read_outputs(data: Bytes, tx: Record, scripts: Integers, types: Bytes, trai
 
 @compiled
 def _is_dust(data: Bytes, begin: int, end: int, kind: int) -> bool:
-    """Return whether an output of a type is dust; its script is data[begin:end], and is no OP_RETURN."""
+    """Return whether the output of type `kind` with the script data[begin:end], no OP_RETURN, is dust."""
     size = end - begin
     if size > MAX_SCRIPT_BYTES:
         return False
@@ -210,9 +210,9 @@ def _read_inputs(data: Bytes, tx: Record, spends: Integers, spent_types: Bytes, 
 def _last_items(data: Bytes, pos: int, end: int) -> tuple[int, int, int, int, int, int]:
     """Find the last items of the witness stack at byte `pos`.
 
-    Returns begin and end of the last item but one and of the last that are no annex, 0 where there is none;
-    then where the last item of all begins, and where it and the stack end. An annex is the last of several
-    items and begins with 0x50.
+    Returns six positions. The first four are begin and end of the last item but one and of the last item, an
+    annex not counted, 0 where there is no such item. The other two are begin and end of the very last item,
+    annex or not. An annex is the last of several items and begins with 0x50.
     """
     n_items, pos = read_compact_size(data, pos, end)
     before = before_end = last = last_end = 0
@@ -269,8 +269,8 @@ def _find_envelopes(data: Bytes, begin: int, end: int) -> tuple[int, int]:
 def _script_hash_cost(data: Bytes, begin: int, end: int, last: int, last_end: int) -> int:
     """Return the extra sigop cost of an input that spends a pay-to-script-hash output.
 
-    The cost comes from the redeem script or the witness, not from the input script itself. The input script
-    is data[begin:end], the last witness item data[last:last_end].
+    The cost is that of the redeem script, or that of the witness where the redeem script is a witness program
+    (BIP 141). The input script is data[begin:end], the last witness item data[last:last_end].
     """
     redeem = redeem_end = begin
     pos = begin

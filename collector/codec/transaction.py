@@ -78,7 +78,7 @@ def read_outpoint(outpoint: bytes) -> tuple[bytes, int]:
 
 
 class TxIn(NamedTuple):
-    """One input of a transaction. The script is raw bytes; whoever made the transaction chose them."""
+    """Holds one input of a transaction. The script is raw bytes; whoever made the transaction chose them."""
 
     prev_txid: bytes  # 32 bytes, internal order
     prev_index: int
@@ -87,7 +87,7 @@ class TxIn(NamedTuple):
 
 
 class TxOut(NamedTuple):
-    """One output of a transaction."""
+    """Holds one output of a transaction."""
 
     value_sat: int
     script: bytes
@@ -96,7 +96,7 @@ class TxOut(NamedTuple):
 class TxTraits(TypedDict):
     """Holds what policies of nodes ask about a transaction, by the names of the columns of `mempool_txs`.
 
-    Transactions that are alike share one, so neither it nor its list is ever changed.
+    Transactions with equal traits share one dictionary, so the dictionary and its list are never changed.
     """
 
     op_return_bytes: int
@@ -132,18 +132,18 @@ class Transaction(NamedTuple):
 
     @property
     def inputs(self) -> tuple[TxIn, ...]:
-        """The inputs of the transaction, decoded from its bytes anew at each reading."""
+        """Return the inputs of the transaction, decoded from its bytes anew at each reading."""
         return _inputs(self.source, self._inputs_at)[0]
 
     @property
     def outputs(self) -> tuple[TxOut, ...]:
-        """The outputs of the transaction, decoded from its bytes anew at each reading."""
+        """Return the outputs of the transaction, decoded from its bytes anew at each reading."""
         _, pos = _inputs(self.source, self._inputs_at)
         return _outputs(self.source, pos)[0]
 
     @property
     def outpoints(self) -> list[bytes]:
-        """The outpoints that the inputs spend, each in the form that `outpoint` returns."""
+        """Return the outpoints that the transaction spends, each in the form that `outpoint` returns."""
         return [self.spent[at : at + OUTPOINT_BYTES] for at in range(0, len(self.spent), OUTPOINT_BYTES)]
 
     @property
@@ -152,12 +152,12 @@ class Transaction(NamedTuple):
 
     @property
     def weight_wu(self) -> int:
-        """The weight of the transaction in weight units (BIP 141)."""
+        """Return the weight of the transaction in weight units (BIP 141)."""
         return self.stripped_bytes * 3 + self.size_bytes
 
     @property
     def vsize_vb(self) -> int:
-        """The virtual size of the transaction: weight / 4, rounded up. Sigops are not counted."""
+        """Return the transaction's virtual size in vB: weight / 4, rounded up. Sigops are not counted."""
         return (self.stripped_bytes * 3 + self.size_bytes + 3) // 4
 
 
@@ -261,12 +261,12 @@ class RecentTransactions:
         return found
 
     def get(self, txid: bytes) -> Transaction | None:
-        """Return the transaction with this txid, or None when it is not kept or no longer kept."""
+        """Return the kept transaction of a `rawtx` message by its txid; None when there is none."""
         found = self._kept.get(txid)
         return None if found is None else found[0]
 
     def pop(self, txid: bytes) -> Transaction | None:
-        """Remove the transaction with this txid and return it; return None when it is not kept."""
+        """Remove and return the kept transaction of a `rawtx` message by txid; None when there is none."""
         found = self._kept.pop(txid, None)
         return None if found is None else found[0]
 
@@ -282,7 +282,7 @@ class RecentTransactions:
 class TxWalk(NamedTuple):
     """Holds the parts of a transaction that one pass over its bytes finds.
 
-    Positions count from byte 0 of all.
+    Positions count from the first byte of the bytes that the pass goes over.
     """
 
     start: int
@@ -302,7 +302,7 @@ class TxWalk(NamedTuple):
         return raw[start : start + 4] + raw[start + 6 : self.witness_at] + raw[end - 4 : end]
 
     def transaction(self, raw: bytes) -> Transaction:
-        """Return the decoded Transaction; `raw` is all the bytes that the pass went over."""
+        """Return these parts as a Transaction record; `raw` is all the bytes that the parse went over."""
         stripped = self._stripped(raw)
         txid = sha256d(stripped)
         first = self.inputs[0]
@@ -497,7 +497,7 @@ def transaction_records(
 ) -> "map[Transaction]":
     """Yield a Transaction record for each transaction of a layout.
 
-    `sources` are the bytes that each was read from, and `begins` its position in these bytes.
+    `sources` has the bytes that each transaction was read from, `begins` its position in these bytes.
     """
     txs, n_inputs, n_outputs = layout.txs, len(layout.spends), len(layout.scripts)
     outpoints = np.empty(OUTPOINT_BYTES * n_inputs, np.uint8)
@@ -539,7 +539,7 @@ def _traits(data: Bytes, layout: Layout) -> list[TxTraits]:
 def _traits_of(
     op_return_bytes: int, n_dust_outputs: int, n_envelopes: int, envelope_bytes: int, types: bytes
 ) -> TxTraits:
-    """Return traits by their numbers; `types` has the number of each output's type, a byte each."""
+    """Return the traits of one transaction as a TxTraits; `types` has a byte per output, its type number."""
     names = [OUTPUT_TYPES[number] for number in types]
     return {
         "op_return_bytes": op_return_bytes,

@@ -89,7 +89,7 @@ def invalid_blocks(
     heights: Sequence[int],
     chain: str,
 ) -> Flags:
-    """Return for each block whether `verify_block` would refuse it: bool[n_blocks].
+    """Return, as bool[n_blocks], for each block whether `verify_block` would find a fault in it.
 
     `heads` are the blocks with at least their coinbase.
     """
@@ -106,7 +106,7 @@ def invalid_blocks(
 
 
 def is_segwit_height(height: int | None, chain: str) -> bool:
-    """Return whether blocks at this height must obey BIP 141; a block without a height is older."""
+    """Return whether blocks at this height must obey BIP 141; a block without a height counts as older."""
     return height is not None and height >= SEGWIT_HEIGHT[chain]
 
 
