@@ -18,7 +18,7 @@ from collector.dataset.schema import MEMPOOL_BODIES
 def remove_bodies(dataset: Dataset, first_day: dt.date) -> Iterator[str]:
     """Remove the days of `mempool_bodies` before `first_day`; yield the name of each removed partition.
 
-    A reader sees a day whole or not at all. Raises DatasetError when a compaction or a mend is running.
+    A reader sees a day whole or not at all. Raises DatasetError while another `compact` or `mend` runs.
     """
     with open_replacements(dataset) as replacements:
         for folder in closed_folders(dataset, MEMPOOL_BODIES, first_day):

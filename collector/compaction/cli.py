@@ -1,4 +1,4 @@
-"""The commands `pool-collector compact` and `pool-collector mend`."""
+"""Define the commands `pool-collector compact` and `pool-collector mend`."""
 
 import datetime as dt
 import json
@@ -29,7 +29,7 @@ def compact_dataset(
 ) -> None:
     """Merge the small files of past days and of full ranges of heights. Exit 1 if one cannot be merged.
 
-    Safe while a collector writes and others read. Of rows that are equal in every column, one stays.
+    Safe while a collector writes and others read. Rows that are equal in every column become one row.
     """
     from collector.dataset.local_part import found_local_part
     from collector.dataset.open import open_existing

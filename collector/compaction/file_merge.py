@@ -123,7 +123,7 @@ def _verify(connection: duckdb.DuckDBPyConnection, table: Table, old: str, targe
 
 
 def _count_differing(connection: duckdb.DuckDBPyConnection, table: Table, target: Path) -> int:
-    """Return how many keys (values of the table's grain) more than one row of the file `target` has."""
+    """Return how many keys (values of the table's grain) are those of several rows in the file `target`."""
     grain = ", ".join(table.grain)
     rows = contract_rows(table, [target])
     ((n_differing,),) = connection.execute(

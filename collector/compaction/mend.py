@@ -38,8 +38,8 @@ class Mended(NamedTuple):
 def mend(dataset: Dataset) -> Iterator[Mended]:
     """Fill null fees of `mempool_txs` from `transactions`; yield a result after each changed partition.
 
-    A partition that cannot be replaced is left as it is. Raises DatasetError when a compaction or another
-    mend is running, or when a file cannot be read.
+    A partition that cannot be replaced is left as it is. Raises DatasetError while `pool-collector compact`
+    or another `mend` is running, or when a file cannot be read.
     """
     with open_replacements(dataset) as replacements, query_engine(replacements.spill) as connection:
         folders = sorted({path.parent for path in dataset.paths(MEMPOOL_TXS)})
@@ -59,7 +59,7 @@ def mend(dataset: Dataset) -> Iterator[Mended]:
 
 
 def blocks_without_fees(dataset: Dataset) -> dict[bytes, int]:
-    """Map the hash of each stored block that lacks its fees to its height; no entry can get a fee from it.
+    """Return the height of each stored block that lacks its fees, by block hash; `mend` gets no fee from it.
 
     Raises DatasetError for a file that cannot be read.
     """

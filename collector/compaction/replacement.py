@@ -47,7 +47,7 @@ class Replacements:
 
     @property
     def work(self) -> Path:
-        """Return the folder in which new folders are built; the next run removes what is left in it."""
+        """Return the folder in which new partition folders are built; the next run removes the leftovers."""
         return self._work
 
     @property
@@ -99,9 +99,9 @@ class Replacements:
             sync_folder(staged.parent)
 
     def remove_retired(self, *, wait: bool = False) -> None:
-        """Remove the old folders that were replaced more than a second ago, as no reader still lists them.
+        """Remove the old folders that were replaced more than a second ago: no reader still lists them.
 
-        With `wait`, wait until that holds for all of them.
+        With `wait`, wait for a second after the last replacement, and remove all.
         """
         while self._retired:
             rest_s = self._retired[0][0] + GRACE_S - time.monotonic()
@@ -117,8 +117,8 @@ def open_replacements(dataset: Dataset) -> Iterator[Replacements]:
     """Lock `.compaction` of a dataset during the `with` block, so that its folders can be replaced.
 
     First it removes what killed runs left there and in the folders of tables, at the end the old folders.
-    Raises DatasetError when another compaction or mend is running, or when the file system cannot exchange
-    two folders in one step.
+    Raises DatasetError while another `pool-collector compact` or `mend` is running, or when the file system
+    cannot exchange two folders in one step.
     """
     work = dataset.root / WORK / dataset.chain
     refusal = f"another compaction or mend of {dataset.root} is running; wait until it has ended"

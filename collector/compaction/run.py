@@ -117,7 +117,7 @@ def _move_files(old: Path, new: Path) -> None:
 
 
 def _is_full(span: Path) -> bool:
-    """Return whether the files in the folder of a span of heights have rows of each of its heights."""
+    """Return whether the files in the folder of a span of heights have rows for every height of the span."""
     heights: set[int] = set()
     try:
         for path in span.glob("*.parquet"):
