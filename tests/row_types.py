@@ -27,7 +27,7 @@ def write_row_types() -> None:
     for table in TABLES.values():
         for line in _structs(table, written):
             cog.outl(line)
-        doc = f"A row of the raw table `{table.name}`: the Python type of each column."
+        doc = f"Holds a row of the raw table `{table.name}`, with the Python type of each column."
         cog.outl(f'\n\nclass {class_name(table.name)}(TypedDict):\n    """{doc}"""\n')
         for column in table.columns:
             python_type = _python_type(column.name, column.type)
@@ -55,7 +55,7 @@ def _structs(table: Table, written: set[str]) -> list[str]:
             "",
             "",
             f"class {name}(TypedDict):",
-            f'    """An element of the list in the column `{column.name}`: the Python type of each field."""',
+            f'    """Holds an element of the list `{column.name}`, with the Python type of each field."""',
             "",
         ]
         lines += [

@@ -1,4 +1,4 @@
-"""The dataset on disk: its contract, and how files of it are opened, locked, written and read."""
+"""Define the dataset on disk: its contract, and how its files are opened, locked, written and read."""
 
 from collector.errors import DatasetError
 

@@ -1,4 +1,4 @@
-"""The chains of Bitcoin, by the names that the node's RPC gives them."""
+"""List the chains of Bitcoin, by the names that the node's RPC gives them."""
 
 from enum import StrEnum
 from typing import Final

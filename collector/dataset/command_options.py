@@ -1,4 +1,4 @@
-"""The options by which every command names a dataset and a chain.
+"""Define the options by which every command names a dataset and a chain.
 
 A dataset can stand as an argument or behind `--dataset`; a command takes both and asks `chosen_dataset`.
 This module imports nothing large, because the help of every command reads it.

@@ -1,4 +1,4 @@
-"""The list of the files that a chain of a dataset has in an object store: the object `files.json`.
+"""Read and write the object `files.json`, which lists the files of a chain in an object store.
 
 A store cannot put one folder in the place of another. So one object names the files that belong together,
 and replacing it is the one step by which compaction becomes visible: a reader that follows the list sees the
@@ -53,7 +53,7 @@ class FileList(BaseModel):
 
     @classmethod
     def read(cls, content: bytes, where: StoreAddress) -> Self:
-        """Return the list in the bytes of `files.json`.
+        """Return the list of files that the bytes of `files.json` hold.
 
         Raises StoreError that names the store `where` if it is no list of ours.
         """
@@ -69,7 +69,7 @@ class FileList(BaseModel):
         return found
 
     def content(self) -> bytes:
-        """Return the list as JSON, in bytes."""
+        """Return this list of files as the bytes of `files.json`."""
         return self.model_dump_json(indent=1).encode()
 
 

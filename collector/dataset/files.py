@@ -134,7 +134,7 @@ def take_lock(lock: Path, refusal: str) -> int:
 
 @contextmanager
 def lock_taken(lock: Path, refusal: str) -> Iterator[None]:
-    """Hold the lock file `lock` alone during the `with` block; raise as `take_lock` does."""
+    """Hold an exclusive lock on the file `lock` during the `with` block; raise as `take_lock` does."""
     handle = take_lock(lock, refusal)
     try:
         yield
@@ -144,7 +144,7 @@ def lock_taken(lock: Path, refusal: str) -> Iterator[None]:
 
 @contextmanager
 def lock_shared_for_reading(lock: Path) -> Iterator[None]:
-    """Hold a lock together with other readers during the `with` block; wait while a process holds it alone.
+    """Hold a shared lock on the file `lock` during the `with` block; wait while a process holds it alone.
 
     Where the lock file is missing or cannot be opened, as in a read-only copy, this holds nothing: nobody
     moves files there.

@@ -52,7 +52,7 @@ def read_footer(connection: duckdb.DuckDBPyConnection, path: Path) -> list[Colum
 def read_footers(
     connection: duckdb.DuckDBPyConnection, paths: Iterable[Path]
 ) -> dict[Path, list[ColumnChunk]]:
-    """Return what `read_footer` does for each of the files at `paths`, by one query, which is much faster.
+    """Return for each file at `paths` what its footer says, as `read_footer` does, by one fast query.
 
     Raises DatasetError if one of the files cannot be opened or its footer is damaged; `read_footer` then
     tells which.

@@ -86,7 +86,7 @@ class _Mirror:
         self._incoming = dataset.root / INCOMING
 
     def bring_up_to_date(self) -> None:
-        """Fetch the listed files that the folder lacks, and remove from the folder what is not listed.
+        """Fetch the listed files that the cache lacks from the store, and remove from the cache all others.
 
         Raises StoreError where the store does not hold what was uploaded, or changes all the time.
         """
@@ -129,7 +129,7 @@ class _Mirror:
         return (status.st_size, status.st_mtime_ns) == (file.size_bytes, file.changed_at_ns)
 
     def _fetch(self, name: str, file: ListedFile) -> None:
-        """Fetch a file into the folder of incoming files, unless a killed call has left it there.
+        """Fetch a file from the store into the folder of incoming files, unless a killed call left it there.
 
         Raises _NotAsListed if its content is not what the list says.
         """
@@ -148,7 +148,7 @@ class _Mirror:
         return self._incoming / hashlib.sha256(f"{file.sha256} {name}".encode()).hexdigest()
 
     def _exchange(self, lacking: Mapping[str, ListedFile], files: Mapping[str, ListedFile]) -> None:
-        """Put fetched files in their places and remove what is not listed, while nobody reads."""
+        """Move fetched files into the cache and remove from it what is not listed, while nobody reads it."""
         folder = self._dataset.folder
         with self._dataset.replace_lock():
             for name, file in lacking.items():
@@ -198,9 +198,9 @@ def _chosen_chain(store: ObjectStore, chain: str | None) -> str:
 
 
 def _make_room(root: Path, needed_bytes: int) -> None:
-    """Remove caches of other stores, those used longest ago first, until `needed_bytes` fit below the bound.
+    """Remove caches of other stores, those used longest ago first, until there is room for `needed_bytes`.
 
-    A cache that is being read stays. Raises StoreError if `needed_bytes` alone are too many.
+    A cache that is being read stays. Raises StoreError if `needed_bytes` alone exceed the bound of all.
     """
     most_gb = _most_gb()
     free_bytes = most_gb * 1e9 - needed_bytes

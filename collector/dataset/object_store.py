@@ -134,10 +134,10 @@ class ObjectStore:
         return self._request(attempt)
 
     def replace(self, path: str, content: bytes, etag: str | None) -> str:
-        """Store a small object in place of the one with `etag`, or of none for None; return the new ETag.
+        """Store a small object if the stored one still has `etag` (None: if there is none); return its ETag.
 
         Raises StoreChanged if another process has stored it meanwhile, and also if our own put arrived but
-        its answer did not. A store without conditional writes does not notice either.
+        the answer to it did not. A store without conditional writes does not notice either.
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
 
@@ -160,8 +160,8 @@ class ObjectStore:
     def _request(self, attempt: Callable[[], T], **default: Any) -> T:
         """Return the result of `attempt`, which is repeated while the store is unavailable, with pauses.
 
-        With `missing`, that value is returned for an object that is not there. Errors of boto3 become errors
-        of ours.
+        If `missing` is given, it is returned when the object is not there. Errors of boto3 become StoreErrors
+        or SettingsErrors.
         """
 
         def translated() -> T:
@@ -191,7 +191,7 @@ class ObjectStore:
 
     @property
     def identity(self) -> str:
-        """Return a text that no other address in this or another store has; it is not for showing."""
+        """Return the store's URL and the address in it as one unique text; it is not for display."""
         return f"{self._endpoint_url} {self.address}"
 
     @property

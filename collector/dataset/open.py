@@ -132,14 +132,14 @@ class Dataset:
         return sorted(path for path, is_file in self._named_like_files(table) if is_file)
 
     def strange_paths(self, table: "Table") -> list[Path]:
-        """Return paths named like files of the table that are none: pipes, devices, links to nothing.
+        """Return the paths named like files of the table that are no files, such as pipes and broken links.
 
-        So are those whose names are not UTF-8. Do not open them: a pipe keeps its reader waiting for ever.
+        Paths that are not UTF-8 count too. Do not open them: a pipe keeps its reader waiting for ever.
         """
         return sorted(path for path, is_file in self._named_like_files(table) if not is_file)
 
     def refuse_strange_paths(self, table: "Table") -> None:
-        """Raise DatasetError if a path is named like a file of the table and is none, such as a pipe."""
+        """Raise DatasetError if a path is named like a file of the table and is no file, such as a pipe."""
         for path in self.strange_paths(table):
             raise DatasetError(f"{path} is {what_it_is(path)}; move it out of the dataset")
 

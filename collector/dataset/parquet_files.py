@@ -131,9 +131,9 @@ def _refuse_unknown(table: Table, names: Iterable[str]) -> None:
 
 
 def coded_schema(table: Table) -> pa.Schema:
-    """Return the contract's schema with an Arrow dictionary in each column of lists of a closed set of texts.
+    """Return the table's schema, with Arrow dictionaries in the columns that hold lists of closed-set texts.
 
-    Rows of this form are checked and written faster; the files are those of the contract.
+    Rows in this schema are checked and written faster; the files have the contract's schema.
     """
     schema = table.arrow
     for column in table.columns:
@@ -165,7 +165,7 @@ def check_values(table: Table, rows: pa.Table | pa.RecordBatch) -> None:
 def _distinct_texts(values: pa.Array | pa.ChunkedArray) -> set[str]:
     """Return the distinct texts in a column of texts or of lists of texts.
 
-    Of few rows they are found in Python: Arrow's functions take some microseconds to begin.
+    For few rows this is done in Python: Arrow's functions take some microseconds to begin.
     """
     is_list = pa.types.is_list(values.type)
     if len(values) <= FEW_ROWS:

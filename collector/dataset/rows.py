@@ -1,4 +1,4 @@
-"""The rows of every raw table as typed dictionaries: mypy finds a column that is missing or misspelt.
+"""Define the rows of every raw table as typed dictionaries: mypy finds a column that is missing or misspelt.
 
 The classes are generated from `collector.dataset.schema` (`make docs`), which says what each column means. A
 nullable column may be left out. Times are whole units since 1970 UTC: microseconds, or seconds for the time
@@ -15,7 +15,7 @@ Row = Mapping[str, object]
 
 
 class NodeRow(TypedDict):
-    """A row of the raw table `nodes`: the Python type of each column."""
+    """Holds a row of the raw table `nodes`, with the Python type of each column."""
 
     node: str
     session: str
@@ -35,14 +35,14 @@ class NodeRow(TypedDict):
 
 
 class CoinbaseOutputItem(TypedDict):
-    """An element of the list in the column `coinbase_outputs`: the Python type of each field."""
+    """Holds an element of the list `coinbase_outputs`, with the Python type of each field."""
 
     value_sat: int
     script: bytes
 
 
 class BlockRow(TypedDict):
-    """A row of the raw table `blocks`: the Python type of each column."""
+    """Holds a row of the raw table `blocks`, with the Python type of each column."""
 
     block_hash: bytes
     height: int
@@ -78,7 +78,7 @@ class BlockRow(TypedDict):
 
 
 class TransactionRow(TypedDict):
-    """A row of the raw table `transactions`: the Python type of each column."""
+    """Holds a row of the raw table `transactions`, with the Python type of each column."""
 
     block_hash: bytes
     height: int
@@ -110,7 +110,7 @@ class TransactionRow(TypedDict):
 
 
 class MempoolTxRow(TypedDict):
-    """A row of the raw table `mempool_txs`: the Python type of each column."""
+    """Holds a row of the raw table `mempool_txs`, with the Python type of each column."""
 
     node: str
     session: str
@@ -148,7 +148,7 @@ class MempoolTxRow(TypedDict):
 
 
 class MempoolBodyRow(TypedDict):
-    """A row of the raw table `mempool_bodies`: the Python type of each column."""
+    """Holds a row of the raw table `mempool_bodies`, with the Python type of each column."""
 
     node: str
     session: str
@@ -159,7 +159,7 @@ class MempoolBodyRow(TypedDict):
 
 
 class MempoolEventRow(TypedDict):
-    """A row of the raw table `mempool_events`: the Python type of each column."""
+    """Holds a row of the raw table `mempool_events`, with the Python type of each column."""
 
     node: str
     session: str
@@ -174,7 +174,7 @@ class MempoolEventRow(TypedDict):
 
 
 class BlockArrivalRow(TypedDict):
-    """A row of the raw table `block_arrivals`: the Python type of each column."""
+    """Holds a row of the raw table `block_arrivals`, with the Python type of each column."""
 
     node: str
     session: str
@@ -188,7 +188,7 @@ class BlockArrivalRow(TypedDict):
 
 
 class ChainTipRow(TypedDict):
-    """A row of the raw table `chain_tips`: the Python type of each column."""
+    """Holds a row of the raw table `chain_tips`, with the Python type of each column."""
 
     node: str
     session: str
@@ -200,7 +200,7 @@ class ChainTipRow(TypedDict):
 
 
 class TemplateRow(TypedDict):
-    """A row of the raw table `templates`: the Python type of each column."""
+    """Holds a row of the raw table `templates`, with the Python type of each column."""
 
     node: str
     session: str
@@ -218,7 +218,7 @@ class TemplateRow(TypedDict):
 
 
 class TemplateTxRow(TypedDict):
-    """A row of the raw table `template_txs`: the Python type of each column."""
+    """Holds a row of the raw table `template_txs`, with the Python type of each column."""
 
     node: str
     session: str
@@ -232,7 +232,7 @@ class TemplateTxRow(TypedDict):
 
 
 class HistogramItem(TypedDict):
-    """An element of the list in the column `histogram`: the Python type of each field."""
+    """Holds an element of the list `histogram`, with the Python type of each field."""
 
     from_feerate_sat_vb: float
     n_tx: int
@@ -241,7 +241,7 @@ class HistogramItem(TypedDict):
 
 
 class MempoolStatsRow(TypedDict):
-    """A row of the raw table `mempool_stats`: the Python type of each column."""
+    """Holds a row of the raw table `mempool_stats`, with the Python type of each column."""
 
     node: str
     session: str
@@ -257,7 +257,7 @@ class MempoolStatsRow(TypedDict):
 
 
 class CoverageRow(TypedDict):
-    """A row of the raw table `coverage`: the Python type of each column."""
+    """Holds a row of the raw table `coverage`, with the Python type of each column."""
 
     node: str
     session: str
@@ -272,7 +272,7 @@ class CoverageRow(TypedDict):
 
 
 class RejectRow(TypedDict):
-    """A row of the raw table `rejects`: the Python type of each column."""
+    """Holds a row of the raw table `rejects`, with the Python type of each column."""
 
     node: str
     session: str
@@ -284,7 +284,7 @@ class RejectRow(TypedDict):
 
 
 class MemberClockRow(TypedDict):
-    """A row of the raw table `member_clocks`: the Python type of each column."""
+    """Holds a row of the raw table `member_clocks`, with the Python type of each column."""
 
     member: str
     offset_at: int
@@ -294,7 +294,7 @@ class MemberClockRow(TypedDict):
 
 
 class ExternalSourceRow(TypedDict):
-    """A row of the raw table `external_sources`: the Python type of each column."""
+    """Holds a row of the raw table `external_sources`, with the Python type of each column."""
 
     source: str
     kind: str
@@ -307,7 +307,7 @@ class ExternalSourceRow(TypedDict):
 
 
 class ExternalArrivalRow(TypedDict):
-    """A row of the raw table `external_arrivals`: the Python type of each column."""
+    """Holds a row of the raw table `external_arrivals`, with the Python type of each column."""
 
     source: str
     block_hash: bytes
@@ -316,7 +316,7 @@ class ExternalArrivalRow(TypedDict):
 
 
 class ExternalBlockRow(TypedDict):
-    """A row of the raw table `external_blocks`: the Python type of each column."""
+    """Holds a row of the raw table `external_blocks`, with the Python type of each column."""
 
     source: str
     block_hash: bytes
@@ -340,7 +340,7 @@ class ExternalBlockRow(TypedDict):
 
 
 class ExternalPoolLabelRow(TypedDict):
-    """A row of the raw table `external_pool_labels`: the Python type of each column."""
+    """Holds a row of the raw table `external_pool_labels`, with the Python type of each column."""
 
     source: str
     height: int
@@ -349,7 +349,7 @@ class ExternalPoolLabelRow(TypedDict):
 
 
 class ExternalPriceRow(TypedDict):
-    """A row of the raw table `external_prices`: the Python type of each column."""
+    """Holds a row of the raw table `external_prices`, with the Python type of each column."""
 
     source: str
     currency: str
@@ -362,7 +362,7 @@ class ExternalPriceRow(TypedDict):
 
 
 class ExternalBlockSizeRow(TypedDict):
-    """A row of the raw table `external_block_sizes`: the Python type of each column."""
+    """Holds a row of the raw table `external_block_sizes`, with the Python type of each column."""
 
     source: str
     height: int
@@ -372,7 +372,7 @@ class ExternalBlockSizeRow(TypedDict):
 
 
 class ExternalPoolHashrateRow(TypedDict):
-    """A row of the raw table `external_pool_hashrate`: the Python type of each column."""
+    """Holds a row of the raw table `external_pool_hashrate`, with the Python type of each column."""
 
     source: str
     label: str
@@ -382,7 +382,7 @@ class ExternalPoolHashrateRow(TypedDict):
 
 
 class ExternalHeaderRow(TypedDict):
-    """A row of the raw table `external_headers`: the Python type of each column."""
+    """Holds a row of the raw table `external_headers`, with the Python type of each column."""
 
     source: str
     block_hash: bytes
@@ -396,7 +396,7 @@ class ExternalHeaderRow(TypedDict):
 
 
 class ExternalStaleBlockRow(TypedDict):
-    """A row of the raw table `external_stale_blocks`: the Python type of each column."""
+    """Holds a row of the raw table `external_stale_blocks`, with the Python type of each column."""
 
     source: str
     block_hash: bytes
@@ -410,7 +410,7 @@ class ExternalStaleBlockRow(TypedDict):
 
 
 class ExternalAcceleratedRow(TypedDict):
-    """A row of the raw table `external_accelerated`: the Python type of each column."""
+    """Holds a row of the raw table `external_accelerated`, with the Python type of each column."""
 
     source: str
     txid: bytes

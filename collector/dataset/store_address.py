@@ -1,4 +1,4 @@
-"""The address of a dataset in an object store: `s3://bucket/prefix`."""
+"""Parse the address of a dataset in an object store: `s3://bucket/prefix`."""
 
 import re
 from pathlib import Path

@@ -52,12 +52,12 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 
 def is_missing(error: Exception) -> bool:
-    """Return whether an error of boto3 says that there is no such object."""
+    """Return whether an error of boto3 says that the requested object does not exist."""
     return _code(error) in MISSING
 
 
 def in_words(error: Exception, address: StoreAddress) -> StoreError | SettingsError:
-    """Return the error of ours, with a sentence on what to do, for an error of boto3."""
+    """Return the StoreError or SettingsError, with a sentence on what to do, for an error of boto3."""
     names, code = _names(), _code(error)
     if code in SENTENCES:
         region = _region(error)
@@ -92,7 +92,7 @@ def _is_passing(error: Exception) -> bool:
 
 
 def _broken_how(error: Exception) -> str:
-    """Return a few words on how a connection failed, without the text of the error."""
+    """Return in a few words how a connection to the store failed, without the text of the error."""
     names = _names()
     if isinstance(error, names.ConnectTimeoutError | names.ReadTimeoutError):
         return "it is silent"
@@ -112,7 +112,7 @@ def _code(error: Exception) -> str:
 
 
 def _region(error: Exception) -> str:
-    """Return the region that the store names as the right one; empty if it names none."""
+    """Return the bucket's region, as the store names it in an error of boto3; empty if it names none."""
     response = _response(error)
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return printable(str(headers.get("x-amz-bucket-region") or response.get("Error", {}).get("Region", "")))

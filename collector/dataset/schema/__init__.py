@@ -1,4 +1,4 @@
-"""The dataset contract: every raw table, once, as data.
+"""Define the dataset contract: every raw table, once, as data.
 
 Parquet metadata, the data dictionary, the readers and the tests are derived from this package. A column may
 be added within a version, never renamed or retyped. Hashes are 32 bytes in internal byte order (the order in
