@@ -1,4 +1,4 @@
-"""The commands `pool-collector import` and `pool-collector export`."""
+"""Define the commands `pool-collector import` and `pool-collector export`."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -42,7 +42,7 @@ def block_hash(text: str) -> bytes:
 
 
 def time_us(text: str) -> int:
-    """Return in microseconds a time that is written as milliseconds since 1970 UTC.
+    """Return in microseconds since 1970 UTC a time written in milliseconds since 1970 UTC.
 
     Raises ValueError for a time before the first block or in the future.
     """
@@ -52,7 +52,7 @@ def time_us(text: str) -> int:
 
 
 def time_s(text: str) -> int:
-    """Return in seconds since 1970 UTC a time that is written so, or as a date and time in ISO format.
+    """Return in seconds since 1970 UTC a time written in such seconds, or as ISO date and time.
 
     A time without a zone is UTC. Raises ValueError for another text.
     """
@@ -110,6 +110,6 @@ def label(text: str) -> str:
 
 
 def check_time(value_s: float) -> None:
-    """Raise ValueError for a time before the first block's day or more than two hours ahead."""
+    """Raise ValueError for a time before the first block's day or more than two hours in the future."""
     if not FIRST_DAY_S <= value_s <= time.time() + AHEAD_S:
         raise ValueError(f"{value_s:.0f} s since 1970 is before the first block or in the future")

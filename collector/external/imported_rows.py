@@ -169,7 +169,7 @@ def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> Non
 
 
 def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Values]:
-    """Return the rows that the dataset lacks; raise DatasetError if one contradicts a stored row."""
+    """Return those of `rows` that the dataset lacks; raise DatasetError if one contradicts a stored row."""
     # Through Arrow, so that both sides have the same types.
     given = to_batch(table, rows).to_pylist()
     sources = pa.array(sorted({row["source"] for row in given}), pa.string())

@@ -157,7 +157,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def row_of(where: str, texts: Mapping[str, str], kind: str) -> Values:
-    """Return one row of kind `kind`, its values read from `texts`; `where` names the row in an error.
+    """Return one row of kind `kind` by column, parsed from `texts`; `where` names the row in an error.
 
     Raises DecodeError if a text is no value of its column, or prices contradict each other.
     """
@@ -175,10 +175,10 @@ def row_of(where: str, texts: Mapping[str, str], kind: str) -> Values:
 
 
 def column_names(kind: str, text: str) -> dict[str, str]:
-    """Return from a text `ours=theirs,...` a mapping of our column names to those of a file of `kind`.
+    """Parse the text `ours=theirs,...`; return a mapping of our column names to those of a file.
 
-    `ours` is any name that we know. Raises SettingsError for a text that is no such mapping, or names a
-    column that the kind does not have.
+    `ours` is any name that we know for a column of `kind`. Raises SettingsError for a text that is no such
+    mapping, or names a column that the kind does not have.
     """
     columns = KINDS[kind].columns
     ours = {name: column for column, field in columns.items() for name in (column, *field.names)}

@@ -1,4 +1,4 @@
-"""The words by which `import` knows kinds of files and publishers.
+"""List the words by which `import` knows kinds of files and publishers.
 
 The help of the command reads them; this module loads nothing, so that the help is fast.
 """

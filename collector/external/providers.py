@@ -25,13 +25,13 @@ SPREADSHEET: Final = "PK\x03\x04"  # a zip archive begins so
 
 
 class ChainReader(Protocol):
-    """Is a function that reads a file with a form of its own into rows.
+    """Is a function that turns a publisher's file of a special form into rows.
 
     `chain` gives the rules for headers.
     """
 
     def __call__(self, path: Path, /, chain: str) -> Iterable[Values]:
-        """Return the rows of the file; raise DecodeError if it is not of this form."""
+        """Return the rows of a publisher's file; raise DecodeError if the file has another form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ def form_of(path: Path, provider: Provider, kind: str | None = None) -> FileForm
 
 
 def source_of(path: Path, provider: Provider, form: FileForm) -> str:
-    """Return the name of the source of a file: the provider, and the file if each file is a source."""
+    """Return a file's source name: its provider's name, with the file's name if each file is a source."""
     if not form.source_per_file:
         return provider.name
     stem = re.sub(r"[^a-z0-9._-]", "-", path.name.removesuffix(".gz").removesuffix(".csv").lower())

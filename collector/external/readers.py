@@ -108,7 +108,10 @@ def _lines(path: Path, lines: TextIO) -> Iterator[str]:
 
 
 def _from_text(path: Path, file: TextIO, kind: str, theirs: Mapping[str, str]) -> Iterator[Values]:
-    """Yield the rows of a CSV or TSV file whose first line names the columns, unless its kind needs none."""
+    """Yield the rows of a CSV or TSV file of kind `kind`.
+
+    The first line names the columns, unless it is a row already, which some kinds of file allow.
+    """
     lines = _lines(path, file)
     first = next(lines, "")
     if not first.strip():
@@ -181,7 +184,7 @@ def _texts(path: Path, column: pa.Array) -> list[str]:
 
 
 def _positions(path: Path, header: Sequence[str], kind: Kind, theirs: Mapping[str, str]) -> dict[str, int]:
-    """Return for each column of `kind` that the file has its position in `header`.
+    """Map each column of `kind` that a file has to its position in the file's line of names, `header`.
 
     `theirs` gives the file's names of some columns. Raises DecodeError if a column is missing that the kind
     needs.
