@@ -1,4 +1,4 @@
-"""The command `pool-collector fetch`."""
+"""Define the command `pool-collector fetch`."""
 
 import datetime as dt
 import difflib
@@ -75,9 +75,9 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
 
 
 def _tell(outcomes: "Sequence[FetchResult]", *, is_history: bool) -> None:
-    """Print the outcome of each data set.
+    """Print what came of the download of each data set.
 
-    Raise FetchError if nothing was fetched, or not all that was named.
+    Raises FetchError if nothing was fetched, or not all that was named.
     """
     for outcome in outcomes:
         for line in outcome.lines():

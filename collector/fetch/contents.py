@@ -24,7 +24,7 @@ class Readable(Protocol):
     """Is anything that can be read in pieces of bytes, such as an open file."""
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, at most `size` of them, and none at the end."""
+        """Return the next bytes of the file, at most `size` of them, and none at its end."""
 
 
 @contextmanager

@@ -61,14 +61,14 @@ class RemoteFile(BaseModel):
 
     @property
     def file_name(self) -> str:
-        """Return the name of the file in the cache."""
+        """Return the name that the downloaded file has in the cache."""
         return self.name or re.sub(
             r"[^A-Za-z0-9._-]", "_", unquote(urlsplit(self.url).path).rpartition("/")[2]
         )
 
     @property
     def is_pinned(self) -> bool:
-        """Return whether the content is fixed by a digest in the list."""
+        """Return whether the list of data sets fixes the content of the file by a digest."""
         return self.sha256 is not None or self.git_blob is not None
 
 

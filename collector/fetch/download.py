@@ -86,7 +86,7 @@ class PartialFile:
         return self.path.with_name(f"{self.path.name}.part.json")
 
     def size(self) -> int:
-        """Return the number of bytes that have arrived."""
+        """Return the number of bytes of the download that have arrived."""
         try:
             return self.bytes_path.stat().st_size
         except FileNotFoundError:
@@ -95,7 +95,7 @@ class PartialFile:
     def validator(self) -> str:
         """Return the server's name for the version of the arrived bytes: an ETag or a date, for If-Range.
 
-        Returns an empty text if nothing is known, or if the bytes are of another address.
+        Returns an empty text if nothing is known, or if the bytes came from another URL.
         """
         try:
             about = json.loads(self.about_path.read_text(encoding="utf-8"))
@@ -105,13 +105,13 @@ class PartialFile:
         return str(about.get("validator", "")) if same else ""
 
     def begin(self, validator: str) -> None:
-        """Throw away the bytes that have arrived, and record the version of those that come next."""
+        """Throw away the downloaded bytes, and record the version of the file whose bytes come next."""
         self.bytes_path.unlink(missing_ok=True)
         about = json.dumps({"url": self.url, "validator": validator}).encode()
         write_atomically(self.about_path, lambda file: file.write(about))
 
     def drop(self) -> None:
-        """Remove the bytes that have arrived and the record of their version."""
+        """Remove the downloaded bytes and the record of their version."""
         self.bytes_path.unlink(missing_ok=True)
         self.about_path.unlink(missing_ok=True)
 
@@ -204,7 +204,7 @@ class Downloader:
         raise FetchError(f"{failure}{kept}") from None
 
     def _receive(self, file: RemoteFile, part: PartialFile, progress: Progress) -> None:
-        """Send one request for a file, and append what arrives to the part; return when the file is complete.
+        """Send one request for a file, and append the answer to the partial file, until that is complete.
 
         Raises an error when it is not complete.
         """
@@ -236,7 +236,7 @@ class Downloader:
         answer: Answer,
         progress: Progress,
     ) -> None:
-        """Append what the server sends to the partial file; raise ServerUnavailable if it ends too early."""
+        """Append the bytes that the server sends to the partial file; ServerUnavailable if they end early."""
         n_bytes = answer.start
         most = min(file.max_bytes, file.size_bytes or file.max_bytes)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -427,7 +427,7 @@ def _accepted(url: str, response: requests.Response) -> requests.Response:
 
 
 def _answer(file: RemoteFile, response: requests.Response, start: int, validator: str) -> Answer:
-    """Return which bytes follow, from the header of a server's answer.
+    """Return from the header of a server's answer which bytes of the file follow.
 
     Raises FetchError if the header contradicts itself.
     """

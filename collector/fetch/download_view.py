@@ -31,7 +31,7 @@ class DownloadView:
             self._bar.stop()
 
     def begin(self, name: str, number: int, total: int) -> None:
-        """Show that file `number` of `total` begins."""
+        """Show that the download of file `number` of `total` begins."""
         shown = f"{name} ({number} of {total})" if total > 1 else name
         if not self._console.is_terminal:
             self._console.print(f"fetching {shown}", highlight=False, markup=False, soft_wrap=True)
@@ -41,6 +41,6 @@ class DownloadView:
         self._task = self._bar.add_task(shown, total=None)
 
     def arrived(self, n_bytes: int, total: int | None) -> None:
-        """Show how many bytes of the file are here."""
+        """Show how many bytes of the present file have arrived."""
         if self._task is not None:
             self._bar.update(self._task, completed=n_bytes, total=total)

@@ -25,10 +25,10 @@ class Watch(Protocol):
     """Receives the progress of downloads."""
 
     def begin(self, name: str, number: int, total: int) -> None:
-        """Receive that the download of file `number` of `total`, called `name`, begins."""
+        """Is called when the download of file `number` of `total`, called `name`, begins."""
 
     def arrived(self, n_bytes: int, total: int | None) -> None:
-        """Receive how many bytes of the file have arrived, and its size in bytes if the server states it."""
+        """Is called with the bytes of the file that have arrived, and its size if the server states it."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class FetchResult:
         return self.n_files > 0
 
     def lines(self) -> list[str]:
-        """Return what was fetched, stored and what failed, as lines of text."""
+        """Return lines of text that say what was fetched and stored, and what failed."""
         done = f"{self.name}: {counted(self.n_files, 'file')}, {counted(self.n_bytes, 'byte')}"
         if self.folder is None:
             done += f"; {counted(self.n_rows, 'row')}, {self.n_new:,} of them new"
@@ -83,8 +83,8 @@ class Fetch:
     ) -> list[FetchResult]:
         """Fetch the data sets one after the other, and return what came of each.
 
-        `first` and `last` are the days to take of those that have a file for each day. Raises NotWritable if
-        the cache cannot be written, and DatasetError while another fetch uses it.
+        `first` and `last` are the days to take of data sets that have a file for each day. Raises NotWritable
+        if the cache cannot be written, and DatasetError while another fetch uses it.
         """
         try:
             make_folder(self.cache)
