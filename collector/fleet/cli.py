@@ -1,4 +1,4 @@
-"""The command `pool-collector merge`."""
+"""Define the command `pool-collector merge`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -43,21 +43,22 @@ class MemberClock:
     """Converts moments of one collector's clock into moments of the reference collector's clock."""
 
     def __init__(self, offsets: Iterable[ClockOffset]) -> None:
-        """Take at least one offset.
+        """Make the clock of one collector from its offsets, at least one.
 
-        Between two of them the clock is taken to drift evenly, outside not at all.
+        Between two offsets the clock is taken to drift evenly; before the first and after the last, not at
+        all.
         """
         self.offsets: Sequence[ClockOffset] = sorted(offsets)
         self._at_us = np.array([each.at_us for each in self.offsets], np.float64)
         self._offset_us = np.array([each.offset_us for each in self.offsets], np.float64)
 
     def reference_us(self, at_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return moments on the reference's clock for moments on this one's: int64[n] both, microseconds."""
+        """Convert moments of this collector's clock to the reference clock; both int64[n], microseconds."""
         ahead_us = np.interp(at_us.astype(np.float64), self._at_us, self._offset_us)
         return at_us - np.rint(ahead_us).astype(np.int64)
 
     def around(self, day: dt.date) -> list[ClockOffset]:
-        """Return the offsets from which the moments of one day (UTC, of this clock) are computed."""
+        """Return the clock offsets with which `reference_us` converts moments of one day (UTC)."""
         begin_us, end_us = _span_us(day)
         first = int(np.searchsorted(self._at_us, begin_us)) - 1
         last = int(np.searchsorted(self._at_us, end_us)) + 1

@@ -97,7 +97,7 @@ class FleetList:
     offsets: dict[str, dict[str, Any]] = field(default_factory=dict)  # "member day": {digest, offsets}
 
     def save(self, root: Path) -> None:
-        """Write the list as `fleet.json` into the merged dataset."""
+        """Write this list of units of work as `fleet.json` into the merged dataset."""
         text = json.dumps({"form": FORM, "first": self.first, "units": self.units, "offsets": self.offsets})
         write_atomically(root / FLEET_FILE, lambda sink: sink.write(text.encode()))
 
@@ -149,7 +149,7 @@ class _Clocks:
         self._earlier = earlier
 
     def find(self, members: Sequence[Member]) -> None:
-        """Find the clock of each member. Raises DatasetError for one that has nothing in common."""
+        """Estimate each member's clock offsets; DatasetError if it saw nothing that the first member saw."""
         with temporary_folder(WORK_PREFIX) as work, query_engine(work / "spill") as connection:
             for member in members:
                 with member.dataset.read_lock(), self._first.dataset.read_lock():
@@ -210,7 +210,7 @@ class _Merge:
         return result
 
     def chain_tables(self, members: Sequence[Member]) -> None:
-        """Bring blocks and transactions up to date, one span of heights over all members at a time."""
+        """Bring merged blocks and transactions up to date, one span of heights of all members at a time."""
         with ExitStack() as stack:
             for member in members:
                 stack.enter_context(member.dataset.read_lock())
@@ -262,7 +262,7 @@ class _Merge:
         return write_rows(self._work / "staged", table, rows, stem=stem)
 
     def _stage_span(self, table: Table, span: str, paths: Sequence[Path], stem: str) -> list[Path]:
-        """Write the blocks or transactions of a span, each once, into one staged file; return its path."""
+        """Write blocks or transactions of a span of heights, each once, into a new file; return its path."""
         grain, order = BEST_ROW[table.name]
         target = self._work / "staged" / table.name / span / f"{stem}.parquet"
         make_folder(target.parent)
@@ -275,9 +275,9 @@ class _Merge:
         return [target]
 
     def _put_in_place(self, staged: Sequence[Path], old: Sequence[str]) -> list[str]:
-        """Move the new files of a unit of work into the merged dataset, and remove its old ones.
+        """Move a unit's new files into the merged dataset, and remove the unit's old files.
 
-        Return the new ones' paths.
+        Returns the paths of the new files, relative to the folder of the chain.
         """
         files = [path.relative_to(self._work / "staged").as_posix() for path in staged]
         with self._merged.replace_lock():
@@ -349,7 +349,7 @@ def _check_names(members: Sequence[Member], root: Path) -> None:
 
 
 def _load(root: Path, first: str) -> FleetList:
-    """Return the list in a merged dataset; an empty list if the dataset has none yet.
+    """Read and return the FleetList of a merged dataset; an empty one if the dataset has none yet.
 
     If another member's clock or another form is to count from now on, each unit of the list is marked to be
     made anew. Raises DatasetError if the list cannot be read.
@@ -371,7 +371,7 @@ def _load(root: Path, first: str) -> FleetList:
 
 
 def _refuse_other_files(merged: Dataset, fleet_list: FleetList) -> None:
-    """Remove what a killed run left in the merged dataset; raise DatasetError for files of others."""
+    """Remove what a killed run left in the merged dataset; DatasetError for files that no merge made."""
     listed = {name for unit in fleet_list.units.values() for name in unit["files"]}
     merged.remove_unfinished_files()
     for table in (*MEMBER_TABLES, BLOCKS, TRANSACTIONS, MEMBER_CLOCKS):
