@@ -24,10 +24,10 @@ class CommittedRows(Protocol):
 
     @property
     def tables(self) -> Collection[str]:
-        """Return the names of the tables whose rows it wants; it gets no others."""
+        """Return the names of the tables whose committed rows this receiver wants; it gets no others."""
 
     def take(self, table: str, rows: Sequence[Row] | pa.RecordBatch) -> None:
-        """Receive rows of one table, which are in the journal now."""
+        """Receive rows of one table that the journal has just committed."""
 
 
 class Batch:
@@ -55,7 +55,7 @@ class Batch:
         self.arrow_batches: list[tuple[str, pa.RecordBatch]] = []  # rows that were made many at once
 
     def add(self, table: str, rows: Iterable[Row] | pa.RecordBatch) -> None:
-        """Add complete rows of a table to the batch."""
+        """Add complete rows of a table to this batch of messages and their rows."""
         if isinstance(rows, pa.RecordBatch):
             self.arrow_batches.append((table, rows))
         else:
@@ -97,9 +97,9 @@ class Batches:
         return messages, self._next(messages)
 
     def add_independent(self, table: str, rows: Iterable[Row]) -> None:
-        """Add complete rows that are not made of messages; the next commit writes them.
+        """Add complete rows that are not made of messages; the next commit writes them to the journal.
 
-        They wait for no open batch.
+        These rows wait for no open batch.
         """
         self._independent.add(table, rows)
 
@@ -132,7 +132,7 @@ class Batches:
 
     @property
     def waiting_s(self) -> float:
-        """Return for how many seconds the oldest batch has waited for rows; 0 when it waits for none."""
+        """Return for how many seconds the oldest open batch has waited for rows; 0 if it waits for none."""
         oldest = self._open[0] if self._open else None
         return time.monotonic() - oldest.began_s if oldest is not None and oldest.n_pending_rows else 0.0
 
@@ -180,5 +180,5 @@ class Batches:
 
 
 def _first_by_topic(messages: Sequence[Message]) -> dict[str, Message]:
-    """Map each topic to its first message."""
+    """Return the first message of each topic, keyed by topic."""
     return {message.topic: message for message in reversed(messages)}

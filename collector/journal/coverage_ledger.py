@@ -42,14 +42,14 @@ class _Interval:
 
     @property
     def newest_sequence(self) -> int | None:
-        """Return the counter of the interval's last message, or of the last one before it.
+        """Return the counter of the last message in this coverage interval, or else of the message before.
 
-        It is None when both are unknown.
+        The result is None when both are unknown.
         """
         return self.before_sequence if self.last_sequence is None else self.last_sequence
 
     def begin_by(self, at_us: int) -> None:
-        """Move the interval's beginning back to `at_us`, unless it is exact or a message is counted."""
+        """Move this interval's beginning back to `at_us`, unless that is exact or a message is counted."""
         if self.n_messages or self.is_exact or at_us >= self.from_us:
             return
         if self.to_us == self.from_us:  # what was known of the moment of its opening is not proven any more
@@ -57,7 +57,7 @@ class _Interval:
         self.from_us = at_us
 
     def count(self, sequence: int, received_us: int) -> None:
-        """Count one message (its counter and time of receipt), and extend the interval to that time."""
+        """Count a message (its counter and time of receipt); extend this coverage interval to that time."""
         self.begin_by(received_us)
         if self.first_sequence is None:
             self.first_sequence = sequence
@@ -66,7 +66,7 @@ class _Interval:
         self.to_us = max(self.to_us, received_us)
 
     def split(self, before: Message | None) -> tuple["_Interval", "_Interval"]:
-        """Split the interval at the time just before a message, and return both halves.
+        """Split this coverage interval at the time just before a message, and return both halves.
 
         Without a message, or when the interval has not counted it yet, the split is at the interval's end.
         The distance between two counters is the number of messages, because a jump ends an interval; a jump
@@ -109,25 +109,25 @@ class CoverageLedger:
         self._held: list[CoverageRow] = []  # rows of ended intervals that are held back
 
     def open(self, topic: str, at_us: int, *, is_exact: bool = False) -> None:
-        """Begin an interval of the topic at `at_us` (wall clock), unless one is open.
+        """Begin a coverage interval of the topic at `at_us` (wall clock), unless one is open.
 
         A first message that was received before `at_us` moves the beginning back, unless it is exact.
         """
         self._open.setdefault(topic, _Interval(at_us, at_us, is_exact=is_exact))
 
     def is_open(self, topic: str) -> bool:
-        """Return whether the topic has an open interval."""
+        """Return whether the topic has an open coverage interval."""
         return topic in self._open
 
     def count(self, topic: str, sequence: int, received_us: int) -> None:
-        """Count a message in the topic's open interval; the message begins an interval when none is open."""
+        """Count a message in its topic's open coverage interval; it begins an interval when none is open."""
         interval = self._open.get(topic)
         if interval is None:
             interval = self._open[topic] = _Interval(received_us, received_us)
         interval.count(sequence, received_us)
 
     def extend_until(self, topic: str, until_us: int) -> None:
-        """Extend the topic's open interval to `until_us`, because no message was lost until then."""
+        """Extend the topic's open coverage interval to `until_us`, because no message was lost until then."""
         interval = self._open.get(topic)
         if interval is not None:
             interval.to_us = max(interval.to_us, until_us)
@@ -135,10 +135,10 @@ class CoverageLedger:
     def close(
         self, topic: str, reason: str, detail: str | None = None, *, broke_at_us: int | None = None
     ) -> list[CoverageRow]:
-        """End the topic's open interval at the last moment until which nothing was lost.
+        """End the topic's open coverage interval at the last moment until which nothing was lost.
 
-        Return its row in a list. An interval without a message does not begin later than `broke_at_us`, when
-        the stream broke. The list is empty when the topic has no open interval.
+        Returns the interval's `coverage` row in a list, which is empty when no interval is open. An interval
+        without a message does not begin later than `broke_at_us`, when the stream broke.
         """
         interval = self._open.pop(topic, None)
         if interval is None:
@@ -148,7 +148,7 @@ class CoverageLedger:
         return [self._row(topic, interval, reason, detail)]
 
     def close_all(self, reason: str, detail: str | None = None) -> list[CoverageRow]:
-        """End the open intervals of all topics; return their rows."""
+        """End the open coverage intervals of all topics; return their `coverage` rows."""
         return [row for topic in list(self._open) for row in self.close(topic, reason, detail)]
 
     def hold_back(self, rows: Iterable[CoverageRow]) -> None:
@@ -165,7 +165,7 @@ class CoverageLedger:
         return rows
 
     def seal(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
-        """End every interval that has grown, and begin the next one where it ended; return `coverage` rows.
+        """End each interval that has grown, and begin the next one where it ended; return `coverage` rows.
 
         `uncommitted` has, by topic, the first message whose rows are not committed. That message and those
         after it are counted in the next interval. There is no time between the two intervals.
@@ -197,19 +197,19 @@ class CoverageLedger:
 
     @property
     def topics(self) -> list[str]:
-        """Return the topics that have an open interval."""
+        """Return the topics that have an open coverage interval."""
         return list(self._open)
 
     def state(self) -> bytes:
-        """Return the open intervals and the held rows as bytes of JSON, for the journal."""
+        """Return the open coverage intervals and the held rows as bytes of JSON, for the journal."""
         return json.dumps(
             {"open": {topic: astuple(each) for topic, each in self._open.items()}, "closed": self._held}
         ).encode()
 
     def restore(self, state: bytes | None) -> list[CoverageRow]:
-        """Set the open intervals to those in bytes that `state` returned.
+        """Set the open coverage intervals to those in bytes that `state` returned.
 
-        Return the rows held in these bytes.
+        Returns the `coverage` rows held back in these bytes.
         """
         found = json.loads(state or b"{}")
         intervals = found.get("open", found)  # older states have nothing else
@@ -220,7 +220,7 @@ class CoverageLedger:
     def close_after_kill(
         self, state: bytes | None, items: Iterable[Message | Notice] = (), *, is_cut: bool = False
     ) -> list[CoverageRow]:
-        """End the intervals that a killed run left open; return their rows and the rows that it held back.
+        """End the coverage intervals that a killed run left open; return their rows and those it held back.
 
         `state` is the run's last state, and `items` are the messages and notices that it received since, in
         the order of receipt; messages of other sessions are skipped. Where the journal was damaged, the state
@@ -283,7 +283,7 @@ def broke_at_us(notice: Notice) -> int | None:
 
 
 def _is_before(row: CoverageRow, uncommitted: Mapping[str, Message]) -> bool:
-    """Return whether a row's interval ends before the first uncommitted message of its topic."""
+    """Return whether a `coverage` row's interval ends before the first uncommitted message of its topic."""
     first = uncommitted.get("sequence" if row["topic"] == "mempool" else row["topic"])
     if first is None or row["last_sequence"] is None:
         return True

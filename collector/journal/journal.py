@@ -150,8 +150,8 @@ class Journal:
         The messages stay in the journal until `mark_consumed`. What earlier runs claim to have observed stays
         too, as a state for each session (`recovery.settled_state`); the caller makes rows of `coverage` of
         it, together with the session's messages. `take_left_in_ring` returns what the last run left in its
-        ring, the buffer file of received messages; where something is damaged, it is among the messages
-        instead. Raises DatasetError when the dataset does not take the rows; nothing is lost then, and the
+        ring, the buffer file of received messages; where something is damaged, the returned list has that
+        too. Raises DatasetError when the dataset does not take the rows; nothing is lost then, and the
         next run recovers.
         """
         claims = self._read_earlier_segments(dataset)
@@ -196,13 +196,13 @@ class Journal:
             self.set_state(_RING_STATE + ring.session, None)
 
     def append(self, table_name: str, rows: Sequence[Row] | pa.RecordBatch) -> None:
-        """Add rows of a table, in a form that `to_batch` takes; the next flush writes them to disk."""
+        """Add rows of a table, in a form that `to_batch` takes; the journal's next flush writes them."""
         name = _table(table_name).name
         if len(rows):
             self._new_rows.setdefault(name, []).append(rows)
 
     def append_messages(self, messages: Sequence[Message]) -> None:
-        """Add messages in the order in which they were received; the next flush writes them to disk."""
+        """Add messages to the journal in the order of receipt; the next flush writes them to disk."""
         self._waiting.extend(enumerate(messages, self._next_ordinal))
         self._next_ordinal += len(messages)
         self._n_new_messages += len(messages)
@@ -210,7 +210,7 @@ class Journal:
             self.set_state(_RING_STATE + messages[-1].session, str(messages[-1].number).encode())
 
     def mark_consumed(self, count: int) -> None:
-        """Mark the `count` oldest unmarked messages as consumed, because their rows have been appended.
+        """Mark the journal's `count` oldest unmarked messages as consumed, because it has their rows.
 
         Raises ValueError when fewer messages are unmarked.
         """
@@ -220,7 +220,7 @@ class Journal:
         self._n_new_consumed += count
 
     def set_state(self, name: str, value: bytes | None) -> None:
-        """Keep bytes under a name for the next run, in place of earlier ones; None removes them.
+        """Keep a state (bytes) under a name in the journal, for the next run; None removes the state.
 
         The next flush writes them to disk.
         """
@@ -229,13 +229,13 @@ class Journal:
     def save_state(self, name: str, value: bytes) -> None:
         """Write one named state to disk at once, and nothing else of what was added since the last flush.
 
-        For a run that an error ends: what it has added may be incomplete, and `close` drops it.
+        This is for a run that an error ends: what it has added may be incomplete, and `close` drops it.
         """
         self._write({STATES: state_batch({name: value})})
         self._states[name] = value
 
     def flush(self) -> None:
-        """Write all that was added since the last flush to disk as one unit.
+        """Write all that was added to the journal since the last flush to disk as one unit.
 
         After that, SIGKILL cannot lose it. A row that does not fit its table is written to `rejects` instead.
         Raises DatasetError when the disk does not take the data; what was added stays, and the next flush
@@ -303,7 +303,7 @@ class Journal:
         return files or []
 
     def close(self) -> None:
-        """Close the files and unlock the folder; the next `recover` finds what was flushed.
+        """Close the journal's files and unlock its folder; the next `recover` finds what was flushed.
 
         What was not flushed is dropped: after an error it may be incomplete, such as rows without the mark of
         their messages. A second call does nothing.
@@ -387,9 +387,9 @@ class Journal:
         return True
 
     def _settle(self, claims: dict[str, list[CoverageRow]], damaged: Dataset | None) -> None:
-        """Write to the journal what ended sessions claim to have observed, with the last of their messages.
+        """Write the `coverage` rows of ended sessions to the journal as states, with their last messages.
 
-        `claims` has the rows of `coverage` by session. Where the journal was damaged, `damaged` is the
+        `claims` has these rows by session. Where the journal was damaged, `damaged` is the
         dataset: sealed intervals that lost their continuation are then ended too.
         """
         if damaged is not None:
@@ -520,7 +520,7 @@ class DiskSpace:
 
     @property
     def blocked(self) -> str:
-        """Return why something cannot be written now; an empty text when everything can."""
+        """Return why the journal or the dataset cannot be written now; an empty text when both can."""
         return "; ".join(self._full.values())
 
     def retry_until_done(self, what: str, act: Callable[[], T]) -> T:

@@ -68,7 +68,7 @@ class PresentBlocks:
 
 
 def remove_orphaned_transactions(dataset: Dataset) -> None:
-    """Delete the files of transactions that a killed backfill left without the rows of their blocks.
+    """Delete the files of `transactions` that a killed backfill wrote without the rows of their blocks.
 
     The caller holds the dataset's backfill lock. Otherwise a running backfill may be about to write these
     rows.

@@ -82,7 +82,7 @@ class CoverageClaims:
             self._note_damage()
 
     def close_all(self, left: Mapping[str, Iterable[Item]], cut: set[str]) -> dict[str, list[CoverageRow]]:
-        """End every claimed interval and return the `coverage` rows by session.
+        """End every coverage interval that sessions claim; return the `coverage` rows by session.
 
         `left` has, by session, the messages and notices that were left in rings. `cut` names the sessions
         that lost messages between their segments and their ring.
@@ -98,7 +98,7 @@ class CoverageClaims:
         return rows_of
 
     def state_to_resume(self, session: str) -> bytes:
-        """Remove what an undamaged session observed, and return it as the state from which to go on counting.
+        """Remove the coverage claims of an undamaged session; return them as the bytes of a ledger's state.
 
         The messages in the session's ring (buffer file) are to be counted from this state on.
         """
@@ -225,7 +225,7 @@ def items_of_run(items: Iterable[Item], n_journalled: int) -> Iterator[Item]:
 
 
 def settled_state(rows: Iterable[CoverageRow]) -> bytes:
-    """Return the coverage rows of a session that has ended as the bytes of a journal state (JSON)."""
+    """Return the coverage rows of an ended session, converted into the bytes of a journal state (JSON)."""
     return json.dumps({"open": {}, "closed": list(rows), "is_settled": True}).encode()
 
 
@@ -254,9 +254,9 @@ def end_lost_intervals(
 
 
 def _read_contents(segments: list[Segment]) -> list[SegmentContents]:
-    """Return the contents of journal files.
+    """Read journal files and return their contents.
 
-    Later files state the lengths of earlier ones, to find a cut file.
+    Later files state the lengths of earlier files, which shows where a file was cut.
     """
     contents = [segment.read() for segment in segments]
     batches = [batch for content in contents for batch in content.batches.get(SIZES, [])]
@@ -298,7 +298,7 @@ def _read_messages_and_states(
 
 
 def _unclaimed(claims: SessionClaims) -> list[Message]:
-    """Return the messages after a loss of bytes that no earlier coverage counts, by topic and counter."""
+    """Return the messages after lost bytes of a journal that no claimed coverage interval counts."""
     ledger = CoverageLedger("", "")
     claimed = claims.rows + ledger.restore(claims.state) + ledger.close_all("killed")
     return [message for key, message in sorted(claims.behind_damage.items()) if not _is_claimed(key, claimed)]
@@ -333,7 +333,7 @@ def _is_claimed(key: tuple[str, int], rows: Iterable[CoverageRow]) -> bool:
 
 
 def _present_messages(part: Part) -> list[Message]:
-    """Return, without their bodies, the messages that a part of a journal holds or whose rows it holds."""
+    """Return the messages, without bodies, that a part of a journal holds or whose rows the part holds."""
     if part.name == MESSAGES:
         names = ["node", "session", "topic", "sequence", "received_ns"]
         return [Message(**row, body=b"") for row in part.batch.select(names).to_pylist()]
@@ -354,7 +354,7 @@ def _coverage_rows(batch: pa.RecordBatch | pa.Table) -> list[CoverageRow]:
 
 
 def _times_as_integers(batch: pa.RecordBatch | pa.Table, names: Iterable[str]) -> pa.Table:
-    """Return a table in which the named time columns are integers of the same unit."""
+    """Return a batch as a table in which the time columns `names` are integers in the same unit."""
     table = pa.table(dict(zip(batch.schema.names, batch.columns, strict=True)))
     for name in names:
         at = table.schema.get_field_index(name)

@@ -50,7 +50,7 @@ def reject_rows(
 
 
 def _message_of(refused: RefusedRow, of_events: Mapping[tuple[str, int], Message]) -> Message | None:
-    """Return the message that a refused row of `mempool_events` was made of, or None when there is none."""
+    """Return the ZMQ message of which a refused row of `mempool_events` was made; None for other rows."""
     session, sequence = refused.row.get("session"), refused.row.get("sequence")
     if refused.table != "mempool_events" or refused.row.get("kind") != "pushed":
         return None

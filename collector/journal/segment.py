@@ -99,7 +99,7 @@ class SegmentContents(NamedTuple):
 
     @property
     def batches(self) -> dict[str, list[pa.RecordBatch]]:
-        """Map each name to its Arrow batches, in the order in which they were written."""
+        """Return this journal file's Arrow batches by the name of their part, in the order of writing."""
         found: dict[str, list[pa.RecordBatch]] = {}
         for part in self.parts:
             found.setdefault(part.name, []).append(part.batch)
@@ -136,11 +136,11 @@ class Segment:
 
     @property
     def stem(self) -> str:
-        """Return the file name without its ending, which is unique for all time because the key is random."""
+        """Return this journal file's name without ending, unique for all time because its key is random."""
         return self.path.stem
 
     def write(self, batches: Mapping[str, pa.RecordBatch]) -> None:
-        """Append the batches as one frame, a unit with a checksum.
+        """Append Arrow batches to this journal file as one frame, a unit with a checksum.
 
         When it raises OSError, nothing has changed. Raises FileNotFoundError when the file was removed
         meanwhile; the system would take the frame without an error.
@@ -159,11 +159,11 @@ class Segment:
         self.size_bytes += sum(map(len, frame))
 
     def fsync(self) -> None:
-        """Wait until everything written is on disk, safe from a power cut."""
+        """Wait until all that was written to this journal file is on disk, safe from a power cut."""
         os.fsync(self._handle)
 
     def close(self) -> None:
-        """Close the file that `create` opened. A second call does nothing."""
+        """Close the journal file that `create` opened. A second call does nothing."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -198,7 +198,7 @@ class Segment:
         sync_folder(self.path.parent)
 
     def _payloads(self, data: mmap.mmap) -> Iterator[tuple[int, memoryview]]:
-        """Yield every payload that matches its checksum, with the position at which its frame begins."""
+        """Yield the payload of each frame whose checksum is right, with the position of the frame."""
         view = memoryview(data)
         pos = data.find(self._key)
         while pos >= 0:
@@ -234,7 +234,7 @@ def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> list[Bytes]:
 
 
 def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
-    """Return the pieces without their first `n_bytes` bytes."""
+    """Return the pieces of a frame without the frame's first `n_bytes` bytes."""
     for i, part in enumerate(parts):
         if n_bytes < len(part):
             return [memoryview(part)[n_bytes:], *parts[i + 1 :]]
