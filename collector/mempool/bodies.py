@@ -58,7 +58,7 @@ class WaitingBodies:
         self._last = max(self._numbers.values(), default=0)
 
     def close(self) -> None:
-        """Write what is not written yet, and close the file."""
+        """Write the bodies that are not written yet, and close the SQLite file of bodies."""
         self.flush()
         self._connection.close()
 
@@ -70,7 +70,7 @@ class WaitingBodies:
         self._new[self._last] = txid, raw
 
     def drop(self, txid: bytes) -> None:
-        """Remove a transaction's bytes, if it has some."""
+        """Remove the stored bytes of a transaction, if there are any."""
         number = self._numbers.pop(txid, None)
         if number is not None and self._new.pop(number, None) is None:
             self._dropped.append(number)
@@ -91,7 +91,7 @@ class WaitingBodies:
         return set(self._numbers)
 
     def flush(self) -> None:
-        """Write to disk what was added and removed since the last successful call."""
+        """Write to disk the bodies that were added and removed since the last successful call."""
         if self._new or self._dropped:
             self._tried(self._write)
 
@@ -106,7 +106,7 @@ class WaitingBodies:
         self._dropped.clear()
 
     def _tried(self, do: Callable[[], T]) -> T | None:
-        """Return what `do` returns; None, with one line in the log, while the disk refuses."""
+        """Call `do` and return its result; None, with one line in the log, while SQLite cannot write."""
         try:
             done = do()
         except sqlite3.Error as error:
@@ -155,7 +155,7 @@ class KeptBodies:
         self._is_compared = False
 
     def entry_finished(self, entry: PendingEntry, owner: Batch) -> None:
-        """Keep, write or drop the raw bytes of a transaction whose row of `mempool_txs` is complete, as set.
+        """Keep the raw bytes of a transaction whose row of `mempool_txs` is complete, as the setting says.
 
         With the setting `all` they become a row of `mempool_bodies` at once. With `lost` they become a row
         only if the transaction leaves the mempool unmined. The batch `owner` has the row of `mempool_txs`.
@@ -173,10 +173,10 @@ class KeptBodies:
             self._give(entry.left, raw_of(entry.body), owner)
 
     def left(self, left: TxLeft, batch: Batch | None, *, is_mined: bool) -> None:
-        """Take note that a transaction left the mempool after its row of `mempool_txs` was complete.
+        """Use or drop the kept bytes of a transaction that left the mempool after its row was complete.
 
-        If it was not mined, its raw bytes become a row. `batch` has the row of its event; None when only a
-        snapshot shows that it left.
+        If it was not mined, its raw bytes become a row of `mempool_bodies`. `batch` has the row of the
+        removal event; None when only a snapshot shows that the transaction left.
         """
         if self._choice != "lost":
             return
@@ -187,10 +187,10 @@ class KeptBodies:
             self._give(left, raw, batch)
 
     def compare(self, contents: MempoolContents, is_mined: Callable[[bytes], bool], at_us: int) -> None:
-        """Make the rows of transactions that left while no collector ran, once the mempool is known.
+        """Make rows of `mempool_bodies` for transactions that left the mempool while no collector ran.
 
-        `is_mined` says whether a recent block has a txid. Of the others we do not know whether a block has
-        them: it came while nobody looked. `at_us` is the wall clock.
+        `contents` is the mempool now, and `is_mined` says whether a recent block has a txid. An older block
+        may have others of these transactions. Only the first call does anything. `at_us` is the wall clock.
         """
         if self._choice != "lost" or self._is_compared:
             return
@@ -207,7 +207,7 @@ class KeptBodies:
                 self._given[txid] = None
 
     def before_commit(self) -> None:
-        """Write the bytes that wait to the disk, because the batches are about to be committed."""
+        """Write the bodies that wait in memory to disk, because the batches are about to be committed."""
         self._waiting.flush()
 
     def after_commit(self) -> None:

@@ -105,7 +105,7 @@ class FinishedRow(NamedTuple):
 
     @property
     def owner(self) -> Batch | None:
-        """Return the batch of messages that waits for the row; None if none does."""
+        """Return the batch of messages that waits for this row of `mempool_txs`; None if none does."""
         return self.entry.owner
 
 
@@ -196,12 +196,12 @@ class PendingEntries:
                 self._backlog[request.txid] = entry
 
     def take_answers(self, answers: Iterable[EntryAnswer], now_us: int) -> list[FinishedRow]:
-        """Take the node's answers and return the rows that they complete.
+        """Take the node's answers about mempool entries; return the rows of `mempool_txs` that they complete.
 
         A transaction that is no longer in the mempool waits for `resolve_gone`, which looks for its fee
-        elsewhere. One whose entry has a wrong form is asked for again; the third time, its row lacks what
-        only the entry tells. One on which our code fails has a row of what its message tells. `now_us` is of
-        the monotonic clock.
+        elsewhere. A transaction whose entry has a wrong form is asked for again; the third time, its row
+        lacks what only the entry tells. If our code fails on an entry, its row has what the message tells.
+        `now_us` is of the monotonic clock.
         """
         done: list[FinishedRow] = []
         answers = list(answers)
@@ -223,7 +223,7 @@ class PendingEntries:
     def _take_answer(
         self, entry: PendingEntry, answer: EntryAnswer, body: Transaction | None, now_us: int
     ) -> list[FinishedRow]:
-        """Take the answer about one entry, and its bytes if it has any; return the rows that it completes."""
+        """Take the node's answer about one mempool entry, with any bytes; return the completed rows."""
         if entry.body is None and body is not None:
             entry.body = body
             self._contents.learn_body(entry.txid, body)
@@ -318,7 +318,7 @@ class PendingEntries:
         return done
 
     def blocks_wanted(self) -> list[bytes]:
-        """Return the hashes of the blocks whose fees some rows wait for."""
+        """Return the hashes of the blocks whose fees some rows of `mempool_txs` wait for."""
         return list(self._by_block)
 
     def take_block_fees(self, block_hash: bytes, fees_sat: Mapping[bytes, int | None]) -> list[FinishedRow]:
@@ -357,7 +357,7 @@ class PendingEntries:
         return [row for entry in late for row in self._finish(entry)]
 
     def flush(self) -> list[FinishedRow]:
-        """Complete and return every pending row with what is known, because no more answers come."""
+        """Complete and return every pending row of `mempool_txs` with what is known: no more answers come."""
         return [row for entry in list(self._open.values()) for row in self._finish(entry)]
 
     def _replace_earlier(self, entry: PendingEntry) -> None:
@@ -375,7 +375,7 @@ class PendingEntries:
         self._open[entry.txid] = entry
 
     def _forget(self, entry: PendingEntry) -> None:
-        """Remove an entry from all groups of waiting entries, except from those that wait for a block."""
+        """Remove an entry from all groups of pending entries, except the one that waits for block fees."""
         groups = (
             self._open,
             self._unasked,
@@ -389,7 +389,7 @@ class PendingEntries:
                 del group[entry.txid]
 
     def _finish(self, entry: PendingEntry, fee: _FoundFee | None = None) -> list[FinishedRow]:
-        """Complete the row of an entry with the given fee, else its block's fee, else none; return the rows.
+        """Complete the row of a mempool entry with `fee`, else its block's fee, else none; return the rows.
 
         Earlier rows of the same transaction are completed with it.
         """
@@ -401,7 +401,7 @@ class PendingEntries:
         return self._finish_with(entry, row)
 
     def _finish_by_mempool_entry(self, entry: PendingEntry, answer: object) -> list[FinishedRow]:
-        """Complete the row of an entry with the node's answer to getmempoolentry; return the rows.
+        """Complete the row of a mempool entry with the answer to getmempoolentry; return the rows.
 
         Raises NodeError when a field of the answer has a wrong form.
         """
@@ -425,7 +425,7 @@ class PendingEntries:
         return self._finish_with(entry, row)
 
     def _finish_with(self, entry: PendingEntry, row: MempoolTxRow) -> list[FinishedRow]:
-        """Drop an entry; return its complete row, and the rows of earlier times at which it entered.
+        """Drop a pending entry; return its complete row, and those of its transaction's earlier entries.
 
         An earlier row gets the sizes, the fee and the wtxid, which do not change when the transaction enters
         again.
@@ -454,11 +454,11 @@ class PendingEntries:
         return done
 
     def _output(self, entry: PendingEntry, txid: bytes, index: int) -> SpentOutput | None:
-        """Return an output that an entry spends, from the mempool or from gettxout; None while unknown."""
+        """Return an output that a mempool entry spends, from the mempool or gettxout; None while unknown."""
         return self._contents.output(txid, index) or entry.outputs.get((txid, index))
 
     def _unknown_outputs(self, entry: PendingEntry) -> list[OutputRequest]:
-        """Return one request for each output that an entry spends and that we do not know."""
+        """Return a gettxout request for each output that a mempool entry spends and we do not know."""
         outpoints = [] if entry.body is None else map(read_outpoint, entry.body.outpoints)
         return [
             OutputRequest(entry.txid, txid, index)
@@ -467,7 +467,7 @@ class PendingEntries:
         ]
 
     def _spent_types(self, entry: PendingEntry) -> bytes | None:
-        """Return the type of each output that an entry spends, one byte each; None if one is not known."""
+        """Return the type of each output that a mempool entry spends, a byte each; None if one is unknown."""
         if entry.body is None:
             return None
         numbers = bytearray()
@@ -479,9 +479,9 @@ class PendingEntries:
         return bytes(numbers)
 
     def _finish_from_inputs(self, entry: PendingEntry) -> list[FinishedRow]:
-        """Complete an entry with the fee computed from its inputs; return the rows.
+        """Complete a mempool entry's row with the fee, computed from its inputs' values; return the rows.
 
-        The list is empty while an input value is unknown.
+        Returns an empty list while the value of an input is unknown.
         """
         if entry.body is None:
             return []
@@ -495,7 +495,7 @@ class PendingEntries:
 
 
 def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow:
-    """Return the row of `mempool_txs` for an entry without a fee: what its event and its bytes tell.
+    """Return the row of `mempool_txs` of a mempool entry, without fee: what its event and its bytes tell.
 
     Columns whose values are not known yet are left out, or null.
     """

@@ -107,7 +107,7 @@ class Removals:
     def disconnected(self, event: Event) -> list[Settled]:
         """Take a disconnected block (D): later removals are due to a reorganisation.
 
-        Explain all earlier ones. Returns the removals that are explained now.
+        Returns all earlier removals, which are explained now.
         """
         settled = self._end_of_blocks() + self._settle(lambda _: True)
         self._reorganising = True
@@ -119,7 +119,7 @@ class Removals:
         return self._settle(lambda gone: now_us - gone.since_us > QUIET_US)
 
     def flush(self) -> list[Settled]:
-        """Return every unexplained removal with the best reason found so far, because no more events come."""
+        """Return every unexplained removal with the reason that remains, because no more events come."""
         return self._settle(lambda _: True)
 
     def _take(self, spent: Outpoints) -> list[_OpenRemoval]:
@@ -143,9 +143,9 @@ class Removals:
             self._open = [gone for gone in self._open if gone.event.hash not in txids]
 
     def _end_of_blocks(self) -> list[Settled]:
-        """Return what connected blocks left unexplained, now settled, if the last event was such a block (C).
+        """If the last event was a connected block (C), return the unexplained removals and their reasons.
 
-        The result is empty otherwise.
+        Such a removal was not caused by the block. Returns an empty list after any other event.
         """
         if not self._connecting:
             return []
@@ -154,9 +154,9 @@ class Removals:
         return settled
 
     def _settle(self, ready: Callable[[_OpenRemoval], bool]) -> list[Settled]:
-        """Remove the unexplained removals for which `ready` is true.
+        """Take the unexplained removals for which `ready` is true; return them with the reason that remains.
 
-        Return them with the reason that remains. The reason is `unknown` without the transaction's bytes,
+        The reason is `unknown` without the transaction's bytes,
         `reorged` in a reorganisation, else `expired_or_evicted`.
         """
         settled = []
@@ -204,7 +204,7 @@ class PendingEvents:
         return len(self._removals)
 
     def expect(self, sequence: int, batch: Batch) -> None:
-        """Remember which batch waits for the row of the event with this counter of the `sequence` topic."""
+        """Remember `batch` as the one that waits for the row of the event with this `sequence` counter."""
         self._owners[sequence] = batch
 
     def add(self, event: Event, now_us: int) -> Batch:
@@ -251,12 +251,12 @@ class PendingEvents:
         return self._contents.outpoints(txid) if body is None else frozenset(body.outpoints)
 
     def _settled(self, settled: Iterable[Settled]) -> None:
-        """Make the rows of removals whose reasons are now decided, and add them to their batches."""
+        """Make the `mempool_events` rows of removals with their reasons, and add each row to its batch."""
         for event, reason, replaced_by in settled:
             self._give_out(event, reason, replaced_by)
 
     def _give_out(self, event: Event, reason: str | None = None, replaced_by: bytes | None = None) -> None:
-        """Make the row of an event and add it to the event's batch, which then waits for one row less."""
+        """Make the `mempool_events` row of an event, and add it to the batch that waits for it."""
         batch = self._owners.pop(event.sequence)
         batch.add("mempool_events", [self._row(event, "pushed", reason, replaced_by)])
         batch.n_pending_rows -= 1

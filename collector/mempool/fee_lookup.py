@@ -136,11 +136,11 @@ class FeeLookup:
             self._add_of_state(state_name(self._session, self._n_states), entries_to_state(part), part)
 
     def restore(self, name: str, state: bytes) -> None:
-        """Add the transactions that a killed run kept in the journal's state `name`."""
+        """Add the transactions that a killed run kept in the journal's state `name`; look up their fees."""
         self._add_of_state(name, state, entries_of_state(state))
 
     def note_left(self, left: TxLeft) -> None:
-        """Store why and when a transaction left the mempool, so that its fee is looked for elsewhere."""
+        """Store why and when a transaction left the mempool; its fee is then sought elsewhere."""
         self._pending.note_left(left)
 
     def learn_body(self, txid: bytes, body: Transaction) -> None:
@@ -148,7 +148,7 @@ class FeeLookup:
         self._pending.learn_body(txid, body)
 
     def tick(self, now_us: int, blocks: BlockSource, *, at_once: bool = False) -> None:
-        """Complete rows from recent blocks, give up overdue rows, and send the requests that are due.
+        """Complete rows of `mempool_txs` from recent blocks, give up overdue rows, send requests now due.
 
         `blocks` is asked for the blocks that rows need. With `at_once`, the pause between two requests for
         mempool entries is skipped.
@@ -171,11 +171,11 @@ class FeeLookup:
         self._ask(at_once=at_once)
 
     def block_resolved(self, block_hash: bytes, block: RecentBlock | None) -> None:
-        """Complete the rows that waited for a block; `block` is None when the node cannot give it."""
+        """Complete the rows that waited for a block's fees; `block` is None when the node cannot give it."""
         self._finish(self._pending.take_block_fees(block_hash, {} if block is None else block.fees_sat))
 
     def flush(self) -> None:
-        """Complete every row with what is known, because no more answers come."""
+        """Complete every row of `mempool_txs` with what is known, because no more answers come."""
         self._finish(self._pending.flush())
 
     def _add_of_state(self, name: str, state: bytes, entries: Iterable[PendingEntry]) -> None:
@@ -203,12 +203,12 @@ class FeeLookup:
             self._requests.insist(ask, self._on_entries, partial(self._no_entries, requests))
 
     def _on_entries(self, answers: list[EntryAnswer]) -> None:
-        """Take the node's answers to one request for mempool entries, and complete the rows they allow."""
+        """Take the node's answers to one request for mempool entries, and complete rows of `mempool_txs`."""
         self._n_open -= 1
         self._finish(self._pending.take_answers(answers, monotonic_us()))
 
     def _no_entries(self, requests: list[EntryRequest], _: NodeError) -> None:
-        """Queue the transactions of a request again, because a stop cut the request off."""
+        """Queue the transactions of a request for mempool entries again, as a stop cut the request off."""
         self._n_open -= 1
         self._pending.put_back(requests)
 
@@ -237,7 +237,7 @@ class FeeLookup:
 
 
 def _fill(rows: Sequence[FinishedRow]) -> None:
-    """Write into rows what is found out for many of them in one call: traits and types of spent outputs."""
+    """Add to rows of `mempool_txs` what is computed for many at once: traits, spent types, sigop cost."""
     _fill_traits(rows)
     _fill_spent(
         [
@@ -249,7 +249,7 @@ def _fill(rows: Sequence[FinishedRow]) -> None:
 
 
 def _fill_alone(finished: FinishedRow) -> None:
-    """Do as `_fill` for one row. Where our code fails on it, the row stays without these columns."""
+    """Add traits, spent types and sigop cost to one row; if our code fails on it, they stay out."""
     try:
         _fill([finished])
     except (OSError, MemoryError):
@@ -276,8 +276,9 @@ def _fill_traits(finished: Sequence[FinishedRow]) -> None:
 
 
 def _fill_spent(rows: Sequence[tuple[MempoolTxRow, Transaction, bytes]]) -> None:
-    """Write types of spent outputs and the sigop cost into rows, given each body and its types.
+    """Write the types of spent outputs and the sigop cost into rows of `mempool_txs`.
 
+    Each item of `rows` is a row, its transaction, and the type of each output it spends, one byte each.
     All costs are computed in one call: one by one, the calls take most of the time.
     """
     if not rows:
@@ -320,7 +321,7 @@ def _output_call(request: OutputRequest) -> tuple[Any, ...]:
 
 
 def _of_request(request: EntryRequest, found: Outputs) -> Outputs:
-    """Return those of the found outputs that a request asked for, by txid and index."""
+    """Return those of the outputs `found` that a request asked for, keyed by txid and index."""
     asked = ((output.txid, output.output) for output in request.outputs)
     return {outpoint: found[outpoint] for outpoint in asked if outpoint in found}
 

@@ -82,7 +82,7 @@ class MempoolContents:
         return txid in self._records
 
     def enter(self, txid: bytes, body: Transaction | None) -> None:
-        """Add a transaction by its txid.
+        """Add a transaction to these mempool contents by its txid.
 
         `body` is the decoded transaction, or None while we lack its bytes.
         """
@@ -177,7 +177,7 @@ class MempoolContents:
         return list(dict.fromkeys(parent for parent in parents if parent in records))
 
     def histogram(self) -> list[HistogramItem]:
-        """Return the feerate bins that are not empty, as values of the column `mempool_stats.histogram`."""
+        """Return the mempool's feerate histogram without empty bins, as `mempool_stats` stores it."""
         return [
             {"from_feerate_sat_vb": bound, "n_tx": n_tx, "vsize_vb": vsize_vb, "fees_sat": fees_sat}
             for bound, (n_tx, vsize_vb, fees_sat) in zip(FEERATE_BOUNDS, self._bins, strict=True)
@@ -325,11 +325,11 @@ class MempoolSync:
         self._now_us = 0
 
     def start(self) -> list[Output]:
-        """Return the request for the first snapshot; the subscription must have reached the node before."""
+        """Return the request for the first mempool snapshot; the node must have our subscription by then."""
         return [self._want_snapshot()]
 
     def event(self, event: Event, now_us: int) -> list[Output]:
-        """Take the next event of the `sequence` topic; return what can be reported by now, in order.
+        """Take the next event of the `sequence` topic; return the changes and requests that follow, in order.
 
         An event is held back while it waits for a snapshot or for the txids of a block.
         """
@@ -340,7 +340,7 @@ class MempoolSync:
         return self._advance()
 
     def snapshot(self, request: int, snapshot: MempoolSnapshot) -> list[Output]:
-        """Take the answer to the WantSnapshot with number `request`; return what can be reported by now.
+        """Take the snapshot of WantSnapshot number `request`; return the changes and requests that follow.
 
         The answer is ignored when messages were lost since the request, because a newer request is open then.
         """
@@ -349,7 +349,7 @@ class MempoolSync:
         return self._advance()
 
     def block(self, block_hash: bytes, txids: Collection[bytes]) -> list[Output]:
-        """Take the txids of a block, the answer to WantBlock; return what can be reported by now.
+        """Take a block's txids, the answer to WantBlock; return the mempool changes and requests that follow.
 
         The txids may include the coinbase or not.
         """
@@ -375,8 +375,8 @@ class MempoolSync:
     def tick(self, now_us: int) -> list[Output]:
         """Apply a snapshot that waited long enough, or notice numbers that no block explained in time.
 
-        Missing numbers mean that messages were lost; a new snapshot is then requested. Returns what can be
-        reported by now.
+        Missing numbers mean that messages were lost; a new snapshot is then requested. Returns the mempool
+        changes and requests that follow.
         """
         self._now_us = now_us
         if self._snapshot is not None:
@@ -388,7 +388,7 @@ class MempoolSync:
         return []
 
     def flush(self, txids_of: Callable[[bytes], Collection[bytes]]) -> list[Output]:
-        """Return the events that are held back, without checking their numbers, and stop trusting our copy.
+        """Return the held-back mempool events without checking their numbers, and stop trusting our copy.
 
         It is called when no more answers will come. `txids_of` returns the txids of a block, or none when
         they are unknown.
@@ -410,9 +410,9 @@ class MempoolSync:
         return len(self._waiting)
 
     def _advance(self) -> list[Output]:
-        """Apply the snapshot if it is ready, then every event that waits for nothing more.
+        """Apply the mempool snapshot if it is ready, then every event that waits for nothing more.
 
-        Return what happened.
+        Returns what happened to our copy of the mempool, and what to ask the node for.
         """
         out: list[Output] = []
         if not self.in_step:
@@ -430,7 +430,7 @@ class MempoolSync:
         return out
 
     def _caught_up(self, snapshot: MempoolSnapshot) -> bool:
-        """Return whether every event older than the snapshot has come, or no event came for long enough."""
+        """Return whether all events older than the mempool snapshot have come, or no event came for long."""
         has_come = self._last_seen >= snapshot.mempool_sequence - 1
         return has_come or self._now_us - max(snapshot.taken_us, self._heard_us) >= CATCH_UP_US
 
@@ -526,7 +526,10 @@ class MempoolSync:
         return ""
 
     def _apply(self, event: Event, out: list[Output]) -> int:
-        """Change our copy as an event says; return how many transactions a connected block took out."""
+        """Apply an event to our copy of the mempool; append what happened to `out`.
+
+        Returns how many transactions a connected block (C) took out; 0 for other events.
+        """
         out.append(event)
         if event.event == "A":
             if event.hash not in self.txids:
@@ -566,14 +569,14 @@ class MempoolSync:
             self._late_out.add(event.hash)
 
     def _out_of_step(self, detail: str) -> list[Output]:
-        """Stop trusting our copy, since mempool sequence numbers show a loss.
+        """Stop trusting our copy of the mempool, as the mempool sequence numbers show a loss.
 
-        Return what `lose_step` returns.
+        Returns what `lose_step` returns.
         """
         return self.lose_step("resync", detail)
 
     def _want_snapshot(self) -> WantSnapshot:
-        """Return a request for a snapshot; the answer to any earlier request is ignored from now on."""
+        """Return a request for a mempool snapshot; answers to earlier requests are ignored from now on."""
         self._request += 1
         self._n_before_request = len(self._waiting)
         return WantSnapshot(self._request)
