@@ -39,8 +39,8 @@ class Health:
     def stalled(self) -> list[str]:
         """Return a sentence for each node whose thread has hung for STALLED_S seconds or more.
 
-        A thread that has not started yet is left out. So is one that waits for disk space: it continues by
-        itself.
+        A thread that has not started yet is left out, and so is a thread that waits for disk space: it
+        continues by itself.
         """
         waiting = self._metrics.blocked()
         return [
@@ -64,7 +64,7 @@ class Health:
         return {node: _as_json(state) for node, state in self._metrics.states().items()}
 
     def _lags(self, state: NodeState | None) -> list[str]:
-        """Return the reasons why one node is not recorded completely up to now; empty when it is.
+        """Return the reasons why a node is not recorded completely up to now; an empty list when it is.
 
         `state` is None before the first turn of the node's thread.
         """
@@ -90,7 +90,7 @@ def _as_json(state: NodeState) -> dict[str, Any]:
 
 
 def _unwritable(folder: Path) -> list[str]:
-    """Return why the journal in this folder cannot be written; the list is empty when it can be written."""
+    """Return a list of reasons why the journal in this folder cannot be written; empty when it can."""
     if not os.access(folder, os.W_OK):
         return [f"the journal {folder} cannot be written"]
     try:

@@ -153,7 +153,7 @@ class MonitorServer:
         await send({"type": "http.response.body", "body": b""})
 
     def _state(self) -> str:
-        """Return as JSON whether every node is followed, why not, and the state of each node."""
+        """Return as JSON text whether every node is followed, why not, and the state of each node."""
         reasons = self._health.unready()
         nodes = {
             name: {"in_step": state["in_step"], "away": state["away"], "n_mempool": state["n_mempool"]}

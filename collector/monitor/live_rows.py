@@ -58,11 +58,11 @@ class LiveRows:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Return the names of the tables whose rows a live reader sees, or that a match needs."""
+        """Return the names of the tables whose rows a live reader sees, or that template matches need."""
         return TABLES_TAKEN
 
     def take(self, table: str, rows: Sequence[Mapping[str, Any]] | pa.RecordBatch) -> None:
-        """Keep rows that are in the journal now, and the matches that follow from them.
+        """Keep committed rows for live readers, and the template matches that follow from them.
 
         Rows of other tables, and coverage rows that end without a loss, are not kept.
         """
@@ -83,7 +83,7 @@ class LiveRows:
                 self._rows.append(LiveRow(self._last_id, table, content))
 
     def since(self, last_id: int | None) -> tuple[list[LiveRow], bool]:
-        """Return the rows kept after an id (all for None), and whether some rows in between are gone."""
+        """Return the kept rows with ids above `last_id` (None: all), and whether rows in between are gone."""
         with self._lock:
             kept = [row for row in self._rows if last_id is None or row.row_id > last_id]
             first_id = self._rows[0].row_id if self._rows else self._last_id + 1

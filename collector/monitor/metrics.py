@@ -52,7 +52,7 @@ class NodeState(NamedTuple):
 
 
 class Storage(Protocol):
-    """Is an owner of one node's journal, which knows whether the journal can be written."""
+    """Is the owner of one node's journal, which knows whether the journal can be written."""
 
     @property
     def blocked(self) -> str:
@@ -60,7 +60,7 @@ class Storage(Protocol):
 
 
 class StoreCopy(Protocol):
-    """Is what copies sealed files into an object store."""
+    """Copies sealed files into an object store, and knows how far that is."""
 
     last_at_s: float | None  # when the store was last seen to have every sealed file; Unix time
 
@@ -157,7 +157,7 @@ class Metrics:
         self._resyncs.labels(node, reason).inc()
 
     def wrote(self, rows: Mapping[str, int]) -> None:
-        """Add to the count of rows made; `rows` maps the name of each table to its number of new rows."""
+        """Count rows that were made; `rows` maps the name of each table to its number of new rows."""
         for table, count in rows.items():
             self._rows.labels(table).inc(count)
 
@@ -168,7 +168,7 @@ class Metrics:
         self._files.inc(n_files)
 
     def state(self, node: str, state: NodeState) -> None:
-        """Set a node's gauges to the given state, to which the lag and the present time are added."""
+        """Set a node's Prometheus gauges to `state`, to which the lag and the present time are added."""
         state = state._replace(lag_s=self._lag_s.get(node, 0.0), turn_s=time.monotonic())
         with self._lock:
             self._states[node] = state
@@ -209,12 +209,12 @@ class Metrics:
         return {node: reason for node, reason in reasons.items() if reason}
 
     def report_store(self, store: StoreCopy) -> None:
-        """Report at each scrape what the object store still lacks, and whether it takes files."""
+        """Report at each scrape which files the object store still lacks, and whether it takes files."""
         self._store = store
         self.registry.register(_Store(store))
 
     def store_blocked(self) -> str:
-        """Return why the object store takes no files now, and what waits; empty if it does."""
+        """Return why the object store takes no files now, and how many wait; empty if it takes files."""
         if self._store is None or not self._store.blocked:
             return ""
         n_files, n_bytes = self._store.waiting()
@@ -273,7 +273,7 @@ class _Disk(Collector):
 
 
 class _Store(Collector):
-    """Reports how the copy in an object store stands, at each scrape."""
+    """Reports at each scrape how far the copy of the dataset in an object store is up to date."""
 
     def __init__(self, store: StoreCopy) -> None:
         self._store = store

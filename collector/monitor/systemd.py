@@ -46,7 +46,7 @@ class Notifier:
         self._send("STOPPING=1")
 
     def close(self) -> None:
-        """Stop sending reports and wait for the thread to end."""
+        """Stop sending reports to systemd, and wait for the thread that sends them to end."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -65,7 +65,7 @@ class Notifier:
                 self._send(f"STATUS={status}")
 
     def _send(self, line: str) -> None:
-        """Send one line to systemd's socket, if there is one; log a warning when that fails."""
+        """Send one NAME=value line to systemd's socket, if there is one; log a warning when that fails."""
         if not self._address:
             return
         try:

@@ -55,7 +55,10 @@ class TemplateMatches:
         return []
 
     def _template(self, row: Mapping[str, Any]) -> _Template:
-        """Return the kept template to which a row belongs; a new one takes the place of one on its block."""
+        """Return the kept block template to which a row belongs; if there is none, add it.
+
+        A new template takes the place of the node's earlier one on the same block.
+        """
         kept = self._templates[row["node"]]
         if not kept or kept[-1].taken_at != row["taken_at"]:
             if len(kept) > 1 and kept[-1].prev_hash == kept[-2].prev_hash:
