@@ -31,7 +31,7 @@ Conf = dict[str, dict[str, list[str]]]  # section -> name -> values
 
 
 class Access(NamedTuple):
-    """How to reach a node's RPC: with a cookie file, or with the user and password of its bitcoin.conf."""
+    """Says how to reach a node's RPC: by a cookie file, or by the user and password of its bitcoin.conf."""
 
     rpc_url: str
     cookie_file: Path | None

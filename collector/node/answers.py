@@ -89,11 +89,11 @@ class Fields:
 
     @property
     def all(self) -> Mapping[str, Any]:
-        """Return every field of the object as the node sent it, before any is checked."""
+        """Return every field of the JSON object as the node sent it, before any is checked."""
         return self._fields
 
     def get(self, name: str) -> object:
-        """Return the value of field `name` unchecked; raise NodeError when the object lacks it."""
+        """Return the value of the field `name` unchecked; raise NodeError when the object lacks the field."""
         try:
             return self._fields[name]
         except KeyError:

@@ -63,7 +63,7 @@ class Connection:
         self._http: Any = http.client.HTTPConnection(self._host, self._port)
 
     def post(self, body: bytes, headers: dict[str, str], *, timeout_s: float, limit_bytes: int) -> Response:
-        """Send a request and return the whole answer within `timeout_s`.
+        """Send an HTTP POST request and return the whole answer within `timeout_s`.
 
         Raises TimeoutError, TooLarge, RequestStopped, OSError or http.client.HTTPException. After each of
         them the connection is closed.
@@ -75,13 +75,13 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Close the connection; the next request opens another one."""
+        """Close the HTTP connection to the node; the next request opens another one."""
         self._socket = None
         with suppress(OSError):
             self._http.close()
 
     def _open(self, deadline_s: float) -> "_DeadlineSocket":
-        """Connect, and give http.client a socket with a deadline; return it."""
+        """Connect to the node, and give http.client a socket with a deadline; return the socket."""
         connected = _connect(self._host, self._port, deadline_s, self._stop)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -95,7 +95,7 @@ class Connection:
         return self._socket
 
     def _shake_hands(self, plain: socket.socket, tls: ssl.SSLContext, deadline_s: float) -> ssl.SSLSocket:
-        """Return the connection as one of TLS, whose certificate is checked."""
+        """Return the connection wrapped in TLS, after the handshake and the check of the certificate."""
         secure = tls.wrap_socket(plain, server_hostname=self._host, do_handshake_on_connect=False)
         while True:
             secure.settimeout(min(_left_s(deadline_s, self._stop), LONGEST_WAIT_S))
@@ -161,7 +161,7 @@ class _DeadlineSocket:
         return bool(poll.poll(0))
 
     def hold(self) -> io.RawIOBase:
-        """Return a reader that keeps the socket open until it is closed.
+        """Return a reader of the socket; the socket stays open until the reader is closed.
 
         http.client closes the socket before it reads the answer.
         """
@@ -192,7 +192,7 @@ class _DeadlineReader(io.RawIOBase):
 
 
 def _connect(host: str, port: int, deadline_s: float, stop: threading.Event) -> socket.socket:
-    """Return a connection to the first address of a host that takes one; each has a part of the time.
+    """Return a socket connected to the first address of a host that answers; each gets a part of the time.
 
     Raises the OSError of the last address, TimeoutError at the deadline and RequestStopped at a stop.
     """
@@ -219,7 +219,7 @@ def _connect(host: str, port: int, deadline_s: float, stop: threading.Event) -> 
 def _await_connection(
     connecting: socket.socket, address: Any, deadline_s: float, stop: threading.Event
 ) -> None:
-    """Connect a socket to an address; raise as `_connect` does."""
+    """Connect the socket `connecting` to an address; raise as `_connect` does."""
     connecting.settimeout(0)  # it does not block
     code = connecting.connect_ex(address)
     if code == errno.EINPROGRESS:

@@ -122,7 +122,7 @@ def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fir
 
 
 def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool) -> NodeFacts:
-    """Ask the node all that `examine` needs and return its facts.
+    """Check the node and return its facts, as `examine` does.
 
     Raises KeyError or TypeError for an answer that no node gives; `examine` turns these into a NodeError.
     """
@@ -164,7 +164,7 @@ def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fi
 def _encodable(text: str) -> str:
     """Return a text in which what UTF-8 cannot encode is an escape sequence.
 
-    JSON can name half characters.
+    JSON can name lone surrogates.
     """
     return text.encode(errors="backslashreplace").decode()
 

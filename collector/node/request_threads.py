@@ -114,7 +114,7 @@ class RequestThread:
         again_on: tuple[type[NodeError], ...],
         wrong_for_s: float = 0.0,
     ) -> None:
-        """Queue a request; repeat it after the errors `again_on`, and for a while after wrong answers."""
+        """Queue a request; repeat it after errors `again_on`, and for `wrong_for_s` after wrong answers."""
 
         def finish() -> FinishedRequest:
             try:
@@ -129,17 +129,17 @@ class RequestThread:
         self._requests.put(finish)
 
     def end(self) -> None:
-        """Tell the thread to end after its present request, and not to wait for a node that is away."""
+        """Make the request thread end after its present request, and not wait for a node that is away."""
         self._stopping.set()
         self._requests.put(None)
 
     def stop(self, timeout_s: float = 1.0) -> None:
-        """End the thread and wait up to `timeout_s` for it; a request that hangs for longer is abandoned."""
+        """End the request thread; wait up to `timeout_s` for it, then abandon a request that hangs."""
         self.end()
         self._thread.join(timeout_s)
 
     def _deliver(self, take: Callable[[Any], None], answer: Any) -> None:
-        """Lower the number of open requests and pass `answer` to `take`; runs in the thread that asked."""
+        """Count one open request less, and pass `answer` to `take`; runs in the thread that asked."""
         self.n_open -= 1
         take(answer)
 
@@ -172,7 +172,7 @@ class RequestThread:
         return answer
 
     def _wrong_for_less_than(self, limit_s: float, error: NodeError) -> bool:
-        """Tell whether an error means a wrong answer, and the first of these came less than `limit_s` ago."""
+        """Return whether `error` is a wrong answer, and the first in a row came less than `limit_s` ago."""
         if isinstance(error, AWAY + ANSWERED):
             return False
         now_s = time.monotonic()
@@ -180,7 +180,7 @@ class RequestThread:
         return now_s - self._wrong_since_s < limit_s
 
     def _answer(self, request: Callable[[RpcClient], T]) -> T:
-        """Return the node's answer. Raises UnusableAnswer where our code fails on it."""
+        """Run a request and return the node's answer. Raises UnusableAnswer where our code fails on it."""
         try:
             return request(self._client)
         except NO_FAULT:
@@ -189,7 +189,7 @@ class RequestThread:
             raise self._unusable(error) from error
 
     def _unusable(self, error: Exception) -> UnusableAnswer:
-        """Return a fault of ours as an error of the node; log it with its traceback, unless it repeats."""
+        """Return an exception of our own code as an UnusableAnswer; log its traceback, unless it repeats."""
         reason = f"our code fails on an answer of the node: {type(error).__name__}: {error}"
         if reason != self._fault:
             log.error("answer.failed", thread=self._name, reason=reason, exc_info=error)
@@ -197,7 +197,7 @@ class RequestThread:
         return UnusableAnswer(reason)
 
     def _say_away(self, error: BaseException) -> None:
-        """Log `node.away` at the first failed attempt, and set `away`."""
+        """Log `node.away` at the first failed attempt at a request, and set `away`."""
         if not self.away:
             log.warning("node.away", thread=self._name, reason=str(error))
         self.away = True
@@ -227,7 +227,7 @@ class NodeRequests:
 
     @property
     def n_open(self) -> int:
-        """Return how many requests of all threads are not delivered yet."""
+        """Return how many requests to the node, of all threads, have no delivered answer yet."""
         return sum(each.n_open for each in self._all)
 
     @property
@@ -236,7 +236,7 @@ class NodeRequests:
         return any(each.away for each in self._all)
 
     def stop(self) -> None:
-        """End every thread after its present request; cut off requests that take longer than a second."""
+        """End every request thread after its present request, which is cut off after a second."""
         for each in self._all:
             each.end()
         deadline_s = time.monotonic() + GRACE_S

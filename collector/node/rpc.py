@@ -147,11 +147,11 @@ class RpcClient:
             ) from error
 
     def stop(self) -> None:
-        """End the open requests of all threads and forbid new ones: they raise NodeUnavailable."""
+        """End the open RPC requests of all threads and forbid new ones: they raise NodeUnavailable."""
         self._stop.set()
 
     def close(self) -> None:
-        """Close the connection of the calling thread."""
+        """Close the calling thread's connection to the node."""
         connection = getattr(self._local, "connection", None)
         if connection is not None:
             connection.close()
@@ -188,9 +188,9 @@ class RpcClient:
         return _result(method, self._parsed(response, without))
 
     def _batch(self, calls: Sequence[Call]) -> list[Any]:
-        """Make several calls in one HTTP request, without a repetition.
+        """Make several RPC calls in one HTTP request, without a repetition.
 
-        Return results and RpcErrors in order.
+        Returns results, and RpcErrors of refused calls, in the order of the calls.
         """
         body = [{"id": number, "method": call[0], "params": call[1:]} for number, call in enumerate(calls)]
         answers = self._parsed(self._post(body))
@@ -214,10 +214,10 @@ class RpcClient:
         return results
 
     def _post(self, body: Any) -> Response:
-        """Send a request and return the answer; after HTTP 401 read the cookie again and repeat it once.
+        """Send an RPC request and return the answer; after HTTP 401 read the cookie again and repeat it once.
 
-        Raises NodeRefused for HTTP 401 and 403, and NodeUnavailable for 502, 503 and 504. A node itself
-        answers only the second of these.
+        Raises NodeRefused for HTTP 401 and 403, and NodeUnavailable for 502, 503 and 504. Of the last three,
+        a node itself sends only 503; the others come from a proxy.
         """
         methods = [call["method"] for call in (body if isinstance(body, list) else [body])]
         response = self._send(body, methods)
