@@ -1,4 +1,4 @@
-"""The receiver: a process that stamps what one node publishes, checks the counters and fills the ring.
+"""Run the receiver, a process that stamps what one node publishes, checks counters and fills the ring.
 
 It is a process of its own so that nothing the collector does, such as decoding a block, can delay a stamp. It
 decodes nothing itself. A message is received when it is in the ring (`collector.receive.ring`): no kill of
@@ -104,9 +104,10 @@ class Receiver:
         )
 
     def connect(self) -> dict[str, str]:
-        """Subscribe, and wait until every endpoint has completed the ZMQ handshake.
+        """Subscribe to all topics, and wait until every endpoint has completed the ZMQ handshake.
 
-        Return those that did not; the text says why ZMQ refuses the address, or is empty for a silent one.
+        Returns the endpoints that did not, each with a text: why ZMQ refuses the address, or "" if the
+        endpoint is silent.
         """
         # No limit here: the ring is the limit, and an overflow of the ring is noted.
         self._socket.set(zmq.RCVHWM, 0)
@@ -166,13 +167,13 @@ class Receiver:
         self._drain()
 
     def fail(self, error: BaseException) -> None:
-        """Put a notice into the ring (the buffer file) that names the error which ends this process."""
+        """Put a notice into the ring (the buffer file) that names the error which ends the receiver."""
         self._note(Notice("failed", None, time.time_ns(), f"{type(error).__name__}: {error}"))
 
     def _receive(self) -> int:
-        """Receive messages until POLL_S seconds are over, or none has come for so long.
+        """Receive messages until POLL_S seconds are over, or no message has come for so long.
 
-        Return how many came.
+        Returns the number of messages.
         """
         receive, now_ns, take, wake = self._socket.recv, time.time_ns, self._take, self._wake
         now_s = time.monotonic
@@ -207,7 +208,7 @@ class Receiver:
             self._note_dropped(topic, time.time_ns())
 
     def _execute(self, *, ring: str | None = None, reconnect: Sequence[str] = ()) -> None:
-        """Execute a command of the collector: use this ring (buffer file), or reconnect these topics."""
+        """Execute an order of the collector: use the ring (buffer file) at `ring`, or reconnect topics."""
         if ring is not None:
             self._begin_ring(Path(ring))
         for endpoint in {self._endpoints[topic] for topic in reconnect}:
@@ -227,7 +228,7 @@ class Receiver:
     def _follow_connection(self, event: int, endpoint: str) -> None:
         """Put a notice into the ring when a connection was lost or is back.
 
-        Watch for one that libzmq abandons.
+        After a loss, watch whether libzmq abandons the connection.
         """
         now_s = time.monotonic()
         if event == zmq.EVENT_DISCONNECTED:
@@ -253,7 +254,7 @@ class Receiver:
     def _renew_later(self, endpoint: str, detail: str) -> None:
         """Put notices into the ring on why a connection ended, and choose when to open the connection again.
 
-        One of them is of a malformed message, without its bytes: it becomes a row of `rejects`. The pauses
+        One of the notices has the reason `malformed` and no bytes: it becomes a row of `rejects`. The pauses
         grow with each failure, and are short again after a connection that lasted.
         """
         now_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The ring: a file through which the receiver passes messages to the collector, or to the run after a kill.
+"""Pass messages through the ring, a file, from the receiver to the collector or to the run after a kill.
 
 Both processes map the file into memory. What is put is in the operating system's cache at once, without a
 system call, so it survives SIGKILL of either process or of both. The file has its disk space from the start,
@@ -76,7 +76,7 @@ class Ring:
     def __init__(self, path: Path, handle: int) -> None:
         """Map an open file into memory. Raises ValueError when it is no ring, or is damaged.
 
-        The caller then closes the file.
+        The caller closes the file after such an error.
         """
         self.path = path
         self._map = mmap.mmap(handle, 0)
@@ -132,9 +132,9 @@ class Ring:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a ring to put messages into it and return it.
+        """Open and return the ring at `path`, to put messages into it.
 
-        Lock it until `close` or the end of the process.
+        The ring file is locked until `close` or the end of the process.
         """
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -143,7 +143,7 @@ class Ring:
         return ring
 
     def close(self) -> None:
-        """Unmap and close the file. A second call does nothing."""
+        """Unmap and close the ring file. A second call does nothing."""
         if self._handle >= 0:
             self._words.release()
             self._map.close()
@@ -153,21 +153,21 @@ class Ring:
     # --- the side that puts
 
     def put(self, topic: str, sequence: int, received_ns: int, body: bytes) -> bool:
-        """Put a message into the ring; return whether there was room for it."""
+        """Append a message to the ring; return whether there was room for it."""
         kind = _MESSAGE, self._number_of[topic]
         return self._put(kind, sequence, received_ns, body)
 
     def put_notice(self, notice: Notice) -> bool:
-        """Put a notice into the ring, for which some room is reserved; return whether there was room.
+        """Append a notice to the ring; return whether there was room, of which some is reserved for notices.
 
-        When only the body of the notice has no room, the notice is put without it.
+        When there is no room for the body of the notice, the notice is put without the body.
         """
         kind = _NOTICE, self._number_of.get(notice.topic or "", _NO_TOPIC)
         text = f"{notice.reason}\0{notice.detail}\0".encode()[:MAX_NOTICE_BYTES]
         return any(self._put(kind, 0, notice.received_ns, body) for body in (text + notice.body, text))
 
     def clear_wait_flag(self) -> bool:
-        """Clear the flag by which the reading process says that it waits; return whether the flag was set."""
+        """Clear the flag in the ring that says that the reader waits; return whether the flag was set."""
         if self._words[_READER_WAITS]:
             self._words[_READER_WAITS] = 0
             return True
@@ -184,7 +184,7 @@ class Ring:
         return self._words[_PUT] - self._words[_RELEASED]
 
     def has_room(self, body_bytes: int) -> bool:
-        """Return whether a message with a body of this size has room, with a notice or two before it."""
+        """Return whether the ring has room for a message with a body of this size, after two notices."""
         needed_bytes = 2 * NOTICE_RESERVE_BYTES + _HEADER_BYTES + body_bytes
         words = self._words
         at = words[_HEAD] % self._capacity
@@ -215,14 +215,14 @@ class Ring:
         return True
 
     def _complete(self) -> None:
-        """Count the last record if a kill came after it was written and before the ring's head moved on."""
+        """Move the ring's head past the last record if a kill came between the writing of both."""
         words = self._words
         read = None if words[_HEAD] % 8 else self._read(words[_HEAD])
         if read is not None and read[0] == words[_PUT]:
             words[_HEAD] = read[1]
 
     def _unmap(self, position: int) -> None:
-        """Give mapped pages back from time to time, so that they do not count as memory of this process.
+        """Give the ring's mapped pages back now and then, so that they do not count as this process's memory.
 
         They stay in the operating system's cache.
         """
@@ -232,7 +232,7 @@ class Ring:
 
     @property
     def is_half_full(self) -> bool:
-        """Return whether more than half of the room is in use."""
+        """Return whether more than half of the ring's room is in use."""
         return 2 * (self._words[_HEAD] - self._words[_TAIL]) > self._capacity
 
     # --- the side that takes
@@ -268,16 +268,16 @@ class Ring:
             yield from items
 
     def set_wait_flag(self) -> bool:
-        """Set the flag by which the reading process says that it waits.
+        """Set the flag in the ring that says that the reader waits; return whether there is nothing to take.
 
-        Return whether there is nothing to take. Each process may write its word before it sees the other's,
-        and then no wake comes. So the caller waits with a time limit.
+        Each process may write its word before it sees the other's, and then no wake comes. So the caller
+        waits with a time limit.
         """
         self._words[_READER_WAITS] = 1
         return self._words[_HEAD] == self._at
 
     def release(self, number: int) -> None:
-        """Free the room of the taken records up to number `number`, because they are safe elsewhere."""
+        """Free the ring's room of the taken records up to number `number`, as they are safe elsewhere."""
         tail = 0
         while self._taken and self._taken[0][0] <= number:
             released, tail = self._taken.popleft()
@@ -335,9 +335,9 @@ class Ring:
         return ring
 
     def _read_records(self) -> Iterator[Item | int]:
-        """Yield every whole record (message or notice) that is not released.
+        """Yield every whole record (message or notice) in the ring that is not released.
 
-        For damage, yield the number of bytes that it covers.
+        For damaged bytes, yield their number.
         """
         self._complete()
         words = self._words
@@ -388,7 +388,7 @@ class Ring:
 
 
 def _padded(size: int) -> int:
-    """Return a size rounded up to a multiple of 8."""
+    """Return `size` rounded up to a multiple of 8."""
     return size + 7 & ~7
 
 

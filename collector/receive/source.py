@@ -106,7 +106,7 @@ class MessageSource:
         self.subscribed_at_us = time.time_ns() // 1000
 
     def start_forwarding(self, ring: Ring) -> None:
-        """Forward what was received since `connect`, and all that follows, through a ring made for it.
+        """Forward the messages received since `connect`, and all later ones, through the ring to the inbox.
 
         What is in the ring is safe from a kill. The owner of the ring frees its room (`Ring.release`).
         """
@@ -126,7 +126,7 @@ class MessageSource:
             self._send_command(reconnect=sorted(topics))
 
     def end(self) -> None:
-        """Stop receiving. What was received before still comes into the inbox, until `is_drained`."""
+        """Stop receiving messages. Those received before still come into the inbox, until `is_drained`."""
         self._is_ending = True
         if self._process is not None:
             assert self._process.stdin is not None  # noqa: S101 - Popen made it, by PIPE
@@ -134,11 +134,11 @@ class MessageSource:
 
     @property
     def is_drained(self) -> bool:
-        """Return whether receiving has ended and nothing more comes into the inbox."""
+        """Return whether receiving has ended and no more messages come into the inbox."""
         return self._thread is None or not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop receiving at once; what the inbox has no room for stays in the ring.
+        """Stop receiving messages at once; those for which the inbox has no room stay in the ring.
 
         A second call does nothing.
         """
@@ -222,7 +222,7 @@ class MessageSource:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _forward(self, ring: Ring) -> bool:
-        """Forward what is in the ring to the inbox; return False when `stop` leaves the rest in the ring."""
+        """Forward the ring's messages to the inbox; return False when `stop` leaves the rest in the ring."""
         while items := ring.take(MAX_TAKEN):
             for item in items:
                 self._inbox.put(item)
@@ -233,7 +233,7 @@ class MessageSource:
         return True
 
     def _must_wait(self, ring: Ring) -> bool:
-        """Return whether the next items must stay in the ring for now: a pause, throttle or full inbox."""
+        """Return whether the next messages must stay in the ring for now: a pause, throttle or full inbox."""
         if self.is_paused:
             return True
         has_room = 2 * ring.n_waiting < self._queue_limit and not ring.is_half_full
