@@ -46,7 +46,7 @@ class Acceptance:
     n_outside_taken: int
 
     def as_dict(self) -> dict[str, int | float | None]:
-        """Return the counts and two ratios as a dict; a ratio is None if there is nothing to count."""
+        """Return the counts of taken transactions and two ratios as a dict; a ratio of nothing is None."""
         n_top = min(self.n_tx, self.n_mempool)
         return {
             **asdict(self),
@@ -65,7 +65,7 @@ def first_come_order(view: MempoolView) -> Order:
 
 
 def out_of_band_order(view: MempoolView) -> Order:
-    """Return packages of txids: planted transactions first, then the others by feerate.
+    """Return packages of txids in a pool's order: planted transactions first, then the others by feerate.
 
     The planted ones are ordered oldest first, each after its ancestors.
     """
@@ -138,7 +138,7 @@ def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
 
 
 def without_anchors(view: MempoolView) -> MempoolView:
-    """Return what a node that refuses P2A outputs holds: no transaction with one, and no descendant."""
+    """Return the mempool `view` without transactions that have P2A outputs, and their descendants."""
     return {
         txid: view[txid]
         for txid, family in _ancestors(view).items()
@@ -147,19 +147,19 @@ def without_anchors(view: MempoolView) -> MempoolView:
 
 
 def plain_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
-    """Return txids by their own feerate, best first; equal feerates are ordered as `_best_first` says."""
+    """Return txids by falling feerate of the transaction alone; ties are ordered as `_best_first` says."""
     return _best_first(view, {txid: _feerate(view, [txid]) for txid in view}, mined)
 
 
 def ancestor_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
-    """Return txids by their feerate with all ancestors, best first; equal ones as `_best_first` says."""
+    """Return txids by falling feerate with all ancestors; ties are ordered as `_best_first` says."""
     return _best_first(
         view, {txid: _feerate(view, family) for txid, family in _ancestors(view).items()}, mined
     )
 
 
 def package_ranking(view: MempoolView, mined: Collection[str] = ()) -> list[str]:
-    """Return txids by package feerate, best first; equal feerates are ordered as `_best_first` says.
+    """Return txids by falling package feerate; ties are ordered as `_best_first` says.
 
     The mining score of a transaction is the lower of its own feerate and of the feerate of it with all its
     ancestors; its package feerate is the highest score among it and its descendants in the mempool.
@@ -192,7 +192,7 @@ def acceptance(ranking: Sequence[str], mined: Collection[str]) -> Acceptance:
 def _best_first(view: MempoolView, feerates: Mapping[str, float], mined: Collection[str]) -> list[str]:
     """Return the txids by falling feerate; among equal feerates those in `mined` first, then by entry.
 
-    Who took one of two transactions that pay the same has taken as good a one as there was.
+    So a pool that took one of two transactions with equal feerates counts as having taken the better one.
     """
     chosen = set(mined)
     return sorted(view, key=lambda txid: (-feerates[txid], txid not in chosen, view[txid].arrival))

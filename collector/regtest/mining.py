@@ -85,7 +85,7 @@ def build_block(
     extranonce: int,
     time: int | None = None,
 ) -> MinedBlock:
-    """Build, solve and return a block of `candidates` in order; `time` (s) replaces the template's."""
+    """Build, solve and return a block of `candidates` in order; a `time` (s) replaces the template's time."""
     transactions = [each.raw for each in candidates]
     wtxids = [NULL_HASH, *(sha256d(raw) for raw in transactions)]
     commitment = sha256d(_merkle_root(wtxids) + NULL_HASH)

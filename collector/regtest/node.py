@@ -119,12 +119,12 @@ class RegtestNode:
 
     @property
     def rpc_url(self) -> str:
-        """Return the address of the RPC server, without credentials."""
+        """Return the URL of the node's RPC server, without credentials."""
         return f"http://127.0.0.1:{self._rpc_port}"
 
     @property
     def cookie_path(self) -> Path:
-        """Return the file with the RPC credentials; the node writes a new one at each start."""
+        """Return the path of the node's RPC cookie file; the node writes a new one at each start."""
         return self.datadir / "regtest" / ".cookie"
 
     @property
@@ -208,7 +208,7 @@ class RegtestNode:
         self.client().call("addnode", other.p2p_address, "add")
 
     def disconnect(self, other: "RegtestNode") -> None:
-        """End a connection made by `connect`."""
+        """End the connection to `other` that `connect` made."""
         rpc = self.client()
         rpc.call("addnode", other.p2p_address, "remove")
         with contextlib.suppress(CollectorError):

@@ -40,7 +40,7 @@ class UnpublishedBlock:
             )
 
     def publish(self, before: BlockTruth | None) -> BlockTruth:
-        """Submit the block to the node and return a record of it.
+        """Submit the block to the node and return a BlockTruth of it.
 
         `before` is the record of the block before.
         """
@@ -78,7 +78,7 @@ class Followers:
         self._rpcs = [node.client() for node in nodes]
 
     def wait_for(self, block_hash: str) -> None:
-        """Wait until every node has the tip `block_hash`; raise RegtestError after a minute."""
+        """Wait until every connected node has the tip `block_hash`; raise RegtestError after a minute."""
         deadline = time.monotonic() + FOLLOW_TIMEOUT_S
         for rpc in self._rpcs:
             while rpc.call("getbestblockhash") != block_hash:
@@ -90,7 +90,7 @@ class Followers:
                 time.sleep(FOLLOW_POLL_S)
 
     def call(self, method: str, block_hash: str) -> None:
-        """Call an RPC method with a block hash on every node."""
+        """Call an RPC method with a block hash on every connected node."""
         for rpc in self._rpcs:
             rpc.call(method, block_hash)
 

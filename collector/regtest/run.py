@@ -130,7 +130,7 @@ class _Clock:
         return time.monotonic() - self._start_s
 
     def wait_until(self, due_s: float, check: Callable[[], None]) -> None:
-        """Sleep until `due_s`; call `check` now and then, which may raise to end the wait."""
+        """Sleep until the scenario's second `due_s`; call `check` now and then, which may raise an error."""
         while (left_s := due_s - self.now_s) > 0:
             check()
             time.sleep(min(left_s, CLOCK_STEP_S))
@@ -149,15 +149,15 @@ class _Sender:
         self._failure: Exception | None = None
 
     def send_initial(self) -> None:
-        """Send the transactions that are due before the clock starts, all at once."""
+        """Send the scenario's transactions that are due before the clock starts, all at once."""
         while self._planned and self._planned[0].due_s < 0:
             self._send(self._planned.pop(0))
 
     @contextmanager
     def sending(self, clock: _Clock) -> Iterator[None]:
-        """Send the other transactions, each when it is due by `clock`, during the `with` block.
+        """Send the transactions due after the clock's start, each when it is due, during the `with` block.
 
-        At the end of the block the error of the thread is raised, if there is one.
+        At the end of the block the error of the sending thread is raised, if there is one.
         """
         thread = threading.Thread(target=self._send_on_time, args=[clock], name=SENDER_THREAD, daemon=True)
         thread.start()
@@ -169,7 +169,7 @@ class _Sender:
         self.check()
 
     def check(self) -> None:
-        """Raise the error that ended the sending thread, if there is one."""
+        """Raise the error that ended the thread that sends transactions, if there is one."""
         if self._failure is not None:
             raise self._failure
 

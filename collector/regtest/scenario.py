@@ -114,7 +114,7 @@ class Pool(Section):
 
     @property
     def tag_bytes(self) -> bytes:
-        """Return the bytes that the pool writes into its coinbases."""
+        """Return the tag: the bytes that the pool writes into its coinbases."""
         return self.tag.encode() if self.tag is not None else bytes.fromhex(self.tag_hex or "")
 
     @property

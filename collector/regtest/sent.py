@@ -74,12 +74,12 @@ class SentTransactions:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Hold the lock, so that no transaction is sent during the `with` block."""
+        """Hold the lock of the sent transactions, so that none is sent during the `with` block."""
         with self._lock:
             yield
 
     def view(self, rpc: RpcClient) -> MempoolView:
-        """Map txids to those transactions of the node's mempool that we sent; call it inside `paused`."""
+        """Return those transactions of the node's mempool that we sent, by txid; call it inside `paused`."""
         return {
             txid: self.by_txid[txid].candidate for txid in rpc.call("getrawmempool") if txid in self.by_txid
         }

@@ -73,7 +73,7 @@ class PlannedTx:
 
 
 def draw_stories(scenario: Scenario, duration_s: float) -> list[Story]:
-    """Return all arrivals of a scenario: `initial` ones before the start, the others until `duration_s`."""
+    """Draw and return all stories of a scenario: some before its start (`initial`), then to `duration_s`."""
     traffic = scenario.traffic
     draw = random.Random(f"{scenario.seed} stories")  # noqa: S311 - a scenario wants repeatable chance
     shares: dict[StoryKind, float] = {
@@ -129,7 +129,7 @@ def _draw_story(kind: StoryKind, start_s: float, traffic: Traffic, draw: random.
 
 
 def _transactions_of(story: Story, wallet: Wallet, draw: random.Random) -> Iterator[PlannedTx]:
-    """Yield the planned transactions of an arrival, parents before children."""
+    """Yield the planned transactions of a story (one arrival), parents before children."""
     coins = [wallet.take() for _ in range(story.n_coins)]
     kinds = _kinds(story)
     previous: PlannedTx | None = None
@@ -149,7 +149,7 @@ def _transactions_of(story: Story, wallet: Wallet, draw: random.Random) -> Itera
 
 
 def _kinds(story: Story) -> tuple[TxKind, ...]:
-    """Return the kind of each transaction of an arrival, such as a CPFP parent and its child."""
+    """Return the kinds of the transactions of a story (one arrival), such as CPFP parent and child."""
     kinds: dict[StoryKind, tuple[TxKind, ...]] = {
         "payment": ("payment",),
         "replacement": ("replaced", "rbf"),

@@ -114,14 +114,14 @@ def compact_size(value: int) -> bytes:
 
 
 def push(data: bytes) -> bytes:
-    """Return the script that pushes `data`; raise ValueError for more than 75 bytes."""
+    """Return the script bytes that push `data`; raise ValueError for more than 75 bytes."""
     if len(data) > MAX_ONE_BYTE_PUSH:
         raise ValueError(f"{len(data)} bytes do not fit a one-byte push")
     return bytes(CScript([data]))
 
 
 def height_push(height: int) -> bytes:
-    """Return the script that begins the coinbase of a block at `height`, as BIP34 demands."""
+    """Return the push of the height with which a coinbase script begins, as BIP34 demands."""
     return bytes(CScript([height]))
 
 

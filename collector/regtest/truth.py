@@ -173,13 +173,13 @@ ROWS: Final[dict[str, Callable[..., object]]] = {
 
 
 def acceptances(view: MempoolView, mined: Iterable[str]) -> dict[str, dict[str, int | float | None]]:
-    """Map each ranking to how many of the transactions `mined` are among the best of the mempool `view`."""
+    """Return for each ranking how many of the txids `mined` are among the best of the mempool `view`."""
     txids = list(mined)
     return {name: acceptance(ranking(view, txids), txids).as_dict() for name, ranking in RANKINGS.items()}
 
 
 def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
-    """Return a record of each sent transaction; an original that was never replaced counts as a payment."""
+    """Return a TxTruth of each sent transaction; an original that was never replaced counts as a payment."""
     return [
         TxTruth(
             txid=txid,
@@ -201,7 +201,7 @@ def tx_truths(sent: Mapping[str, SentTx]) -> list[TxTruth]:
 def pool_truths(
     scenario: Scenario, blocks: Iterable[BlockTruth], sent: Mapping[str, SentTx]
 ) -> list[PoolTruth]:
-    """Return a record of each pool, with the number of its blocks and of its empty blocks."""
+    """Return a PoolTruth of each pool of a scenario, with the numbers of its blocks and empty blocks."""
     mined: dict[str, list[BlockTruth]] = {pool.slug: [] for pool in scenario.pools}
     for block in blocks:
         mined[block.pool].append(block)

@@ -38,7 +38,7 @@ class Payment:
 
     @property
     def feerate_sat_vb(self) -> float:
-        """Return the feerate in sat/vB."""
+        """Return the feerate of the payment in sat/vB."""
         return self.fee_sat / self.transaction.vsize_vb
 
 
@@ -52,7 +52,7 @@ class Wallet:
         return len(self._coins)
 
     def take(self) -> Coin:
-        """Return the next coin; raise RegtestError if none is left."""
+        """Return the next coin of the wallet; raise RegtestError if none is left."""
         if not self._coins:
             raise RegtestError("the wallet has no coin left; prepare more of them")
         return self._coins.popleft()
@@ -92,7 +92,7 @@ def fan_out(
 ) -> tuple[RegtestTransaction, list[Coin]]:
     """Split `coin` into one output of `value_sat` for each of `kinds`, and change.
 
-    It returns the transaction and the coins that it makes. Raises RegtestError if the coin is too small.
+    Returns the transaction and the new coins. Raises RegtestError if `coin` is too small.
     """
     change_sat = coin.value_sat - fee_sat - value_sat * len(kinds)
     if change_sat < DUST_SAT:
