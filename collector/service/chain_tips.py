@@ -80,11 +80,11 @@ class ChainTips:
         self._has_asked = False
 
     def ask_soon(self) -> None:
-        """Make a request for the tips due now, because the node has connected a block."""
+        """Make the next request for chain tips due now, because the node has connected a block."""
         self._due_s = time.monotonic()
 
     def ask_on_time(self) -> None:
-        """Ask the node for its tips if a request is due and none is open."""
+        """Ask the node for its chain tips if a request is due and none is open."""
         now_s = time.monotonic()
         if not self._is_open and now_s >= self._due_s:
             self._due_s = now_s + self._interval_s
@@ -108,7 +108,7 @@ class ChainTips:
             self._batches.add_independent("chain_tips", rows)
 
     def _is_news(self, tip: ChainTip) -> bool:
-        """Return whether a tip needs a row; the active chain needs none while it only grows."""
+        """Return whether a chain tip needs a row; the active tip needs none while its chain only grows."""
         recorded = self._recorded.get(tip.block_hash)
         return recorded != tip and (recorded is not None or tip.status != ACTIVE or not self._has_asked)
 

@@ -125,7 +125,7 @@ class NodeWatch:
         self._bodies = WaitingBodies(journal_folder(dataset.root, dataset.chain, node.name))
 
     def start(self, prepared: PreparedNode | None, stored: StoredBlocks) -> None:
-        """Start the thread that records the node.
+        """Start the thread that records this node.
 
         `prepared` is the checked and subscribed node; with None the thread first waits for the node to
         answer. `stored` is the set of blocks that the dataset holds, read after every journal has been
@@ -141,7 +141,7 @@ class NodeWatch:
         return self._journal.blocked
 
     def join(self) -> None:
-        """Wait until the thread has ended, then close the journal."""
+        """Wait until the thread that records the node has ended, then close the node's journal."""
         if self._thread is not None:
             self._thread.join()
         self._bodies.close()
@@ -174,9 +174,9 @@ class NodeWatch:
             pauses.wait(self._stop)
 
     def _failed(self, error: Exception) -> None:
-        """Keep and log the error that ended an attempt; stop the service when this is its only node.
+        """Keep and log the error that ended this node's recording; if it is the only node, stop the service.
 
-        What the system may allow later is waited for instead.
+        After an error that may pass, such as a full disk, the service goes on.
         """
         self.error = error
         text = f"{type(error).__name__}: {error}"
@@ -247,7 +247,7 @@ class NodeWatch:
         )
 
     def _await_node(self) -> PreparedNode | None:
-        """Try the node until it answers, and return it checked and subscribed.
+        """Try the node until it answers; return it as a PreparedNode, checked and subscribed.
 
         The result is None if the service stops first.
         """

@@ -41,7 +41,7 @@ class Subscription(Protocol):
         """Return when the subscription to every topic was in place (wall clock, microseconds since 1970)."""
 
     def reconnect(self, topics: Collection[str]) -> None:
-        """Close the connections of these topics and connect again."""
+        """Close the ZMQ connections of these topics and connect again."""
 
 
 class Observation:
@@ -93,7 +93,7 @@ class Observation:
         self.hold(rows + self._ledger.close("mempool", "killed", NO_CLEAN_STOP))
 
     def take_late(self, items: Iterable[Message | Notice]) -> list[Message]:
-        """Count in coverage what a killed run left in its ring (buffer file); return the messages of it.
+        """Count in coverage what a killed run left in its ring (buffer file); return the messages among it.
 
         Malformed messages become rows of `rejects`, unless the killed run had already made their rows.
         """
@@ -106,9 +106,9 @@ class Observation:
         return [item for item in items if type(item) is Message]
 
     def ask_on_time(self) -> None:
-        """Ask the node for its tip, mempool and topics if it is time.
+        """Ask the node for its tip, mempool size and topics if the watchdog's timer is due.
 
-        The watchdog compares them with ours.
+        The watchdog compares the answers with what we have.
         """
         self._watchdog.ask_on_time()
 
@@ -117,9 +117,9 @@ class Observation:
         self._give_out(self._ledger.seal(self._batches.first_uncommitted))
 
     def close(self, reason: str, detail: str | None = None) -> None:
-        """End every coverage interval for `reason`; its row is written once the rows it covers are committed.
+        """End every coverage interval for `reason`; their rows are written once all they cover is committed.
 
-        If this run stops before that, the next run writes the row.
+        If this run stops before that, the next run writes these rows.
         """
         self.hold(self._ledger.close_all(reason, detail))
 
@@ -129,14 +129,14 @@ class Observation:
         self._give_out(self._ledger.release_committed({}))
 
     def drop_states(self) -> None:
-        """Remove from the journal the states that the next start would need to end this session."""
+        """Remove from the journal this session's states of coverage, which an ended session does not need."""
         for state in (COVERAGE_STATE, MALFORMED_STATE):
             self._journal.set_state(state + self._origin[1], None)
 
     def take(self, items: list[Any]) -> list[Any]:
-        """Count the messages of one turn in coverage, and end or start intervals.
+        """Count the messages of one turn in coverage, and end or start intervals; return what to process.
 
-        Return the items to process. When the node has restarted, only the items before the restart and all
+        When the node has restarted, only the items before the restart and all
         answers to requests are returned. The ledger's state goes to the journal together with the messages
         that it counts.
         """
@@ -169,9 +169,9 @@ class Observation:
         return items
 
     def hold(self, rows: Sequence[CoverageRow]) -> None:
-        """Keep coverage rows of ended intervals until all that they cover is committed.
+        """Hold `coverage` rows back until the rows of all messages that they cover are committed.
 
-        The state of the open intervals is journalled.
+        The state of the open intervals goes to the journal.
         """
         self._ledger.hold_back(rows)
         self._give_out([])
@@ -191,7 +191,7 @@ class Observation:
             self._ledger.extend_until(topic, until_us)
 
     def act_on(self, finding: TopicProblem) -> None:
-        """End the interval of the topic that the watchdog found broken, and repair what can be repaired.
+        """End the coverage interval of a topic that the watchdog found broken; repair what can be repaired.
 
         A silent topic gets a new connection, unless the node has given up its notifier; the pipeline is given
         a notice of the loss, so that it fetches what is missing.
@@ -212,7 +212,7 @@ class Observation:
     # --- the end and the start of intervals
 
     def _close_for_step(self, step: Step) -> list[CoverageRow]:
-        """End every interval because the wall clock was set; return the rows of the ended intervals.
+        """End every coverage interval because the wall clock was set; return the `coverage` rows of them.
 
         The end of the turn starts a new interval for each topic, because later stamps do not continue the
         earlier ones.
@@ -229,9 +229,10 @@ class Observation:
         return self._ledger.close_all("clock_step", detail)
 
     def _take_notice(self, notice: Notice) -> list[CoverageRow]:
-        """End a topic's interval when a notice reports a break, or start one when the topic is back.
+        """End a topic's coverage interval if a notice reports a break, or start one if the topic is back.
 
-        Returns the rows of ended intervals. Raises CollectorError when receiving has failed altogether.
+        Returns the `coverage` rows of ended intervals. Raises CollectorError when receiving has failed
+        altogether.
         """
         node, _ = self._origin
         if notice.reason == "failed":
@@ -249,14 +250,14 @@ class Observation:
         return self._close(notice)
 
     def _reject_malformed(self, notice: Notice) -> None:
-        """Write a `rejects` row for bytes that are no message, and journal that this row has been made."""
+        """Write a row of `rejects` for a malformed message, and journal that this row has been made."""
         row = reject_row(self._origin, "zmq", notice.received_ns // 1000, notice.detail, notice.body)
         self._journal.append("rejects", [row])
         self._journal.set_state(MALFORMED_STATE + self._origin[1], str(notice.received_ns).encode())
         self._metrics.wrote({"rejects": 1})
 
     def _close(self, notice: Notice) -> list[CoverageRow]:
-        """End a topic's interval for the break in `notice`; return its row in a list.
+        """End a topic's coverage interval for the break in `notice`; return its `coverage` row in a list.
 
         The list is empty if the same gap has already ended the interval.
         """
@@ -271,7 +272,7 @@ class Observation:
     def _give_out(self, rows: Sequence[CoverageRow]) -> None:
         """Append coverage rows to the journal, and the state of the open intervals if it has changed.
 
-        They reach the disk with the next flush.
+        Both reach the disk with the next flush.
         """
         if rows:
             self._journal.append("coverage", rows)

@@ -194,14 +194,14 @@ class Pipeline:
         self._apply(self._sync.start())
 
     def begin_behind(self, tip_height: int) -> None:
-        """Fetch the blocks above `tip_height`, the height of the node's tip when a killed run began.
+        """Store every block above `tip_height`, the height of the node's tip when a killed run began.
 
-        When a lowest wanted height is already set for the dataset, it stays.
+        If the dataset already stores all blocks from some height on, that height stays.
         """
         self._blocks.want_above(tip_height)
 
     def take(self, items: Sequence[Item], batch: Batch) -> None:
-        """Process messages, notices and answers in their order.
+        """Process messages, notices and answers of the node in their order.
 
         `batch` holds the messages, already journalled. The messages of `rawtx` are taken first, all decoded
         together.
@@ -222,7 +222,7 @@ class Pipeline:
     def set_aside(
         self, messages: Iterable[Message], reasons: Mapping[MessageName, str], batch: Batch
     ) -> list[Message]:
-        """Make rows of `rejects` for the messages that `reasons` names, and return the other messages."""
+        """Make rows of `rejects` of the messages that `reasons` names, and return the other messages."""
         others = []
         for message in messages:
             reason = reasons.get(MessageName(message.topic, message.sequence))
@@ -244,7 +244,7 @@ class Pipeline:
             self._blocks.fetch_missing()
 
     def take_listed(self, state_name: str, state: bytes) -> None:
-        """Restore the transactions that a killed run's snapshot had listed, from a state in the journal."""
+        """Restore the mempool entries that a killed run's snapshot had listed, from a journal state."""
         self._fees.restore(state_name, state)
 
     def fill_blocks(self) -> None:
@@ -275,7 +275,7 @@ class Pipeline:
         self.contents.forget(now_us)
 
     def release(self, *, hold_us: int = 0) -> None:
-        """Apply the events that wait for a snapshot or a block which will not come any more.
+        """Apply the mempool events that wait for a snapshot or a block which will not come any more.
 
         The pipeline's clock does not advance, so that no wait for an explanation of these events runs out.
         """
@@ -283,7 +283,7 @@ class Pipeline:
         self._apply(self._sync.flush(self._blocks.txids_of))
 
     def finish(self) -> None:
-        """Complete every pending row with the facts at hand, without waiting for more answers."""
+        """Complete every pending row of the session with the facts at hand; wait for no more answers."""
         self.release()
         self._events.flush()
         self._blocks.flush()
@@ -335,7 +335,7 @@ class Pipeline:
         self.processed = None
 
     def _apply(self, outputs: Iterable[Output]) -> None:
-        """Carry out what the copy of the mempool reports, in order: each event before its consequences."""
+        """Carry out in order what MempoolSync reports (events, entries, exits) and asks for."""
         before = self.processed
         for output in outputs:
             match output:
@@ -371,7 +371,7 @@ class Pipeline:
             self._ledger.open("mempool", at_us, is_exact=True)
 
     def _happened(self, event: Event) -> None:
-        """Make the row of an event, and record the block that it connects or disconnects."""
+        """Make the row of a mempool event, and record the block that the event connects or disconnects."""
         self._cover_mempool(event.received_us)
         if self._ledger.is_open("mempool"):
             self._ledger.count("mempool", event.sequence, event.received_us)
@@ -398,7 +398,10 @@ class Pipeline:
             self._fees.add(entry, self._event_batch)
 
     def _take_all_listed(self) -> None:
-        """Take the transactions that a snapshot listed; the next flush makes them safe from a kill."""
+        """Look up the fees of the transactions that a mempool snapshot listed and our copy lacked.
+
+        After the next flush a kill does not lose them.
+        """
         listed, self._listed = self._listed, []
         self._fees.add_from_snapshot(listed)
 
@@ -434,7 +437,7 @@ class Pipeline:
                 self._fees.add_from_block(entry, batch, event.hash)
 
     def _on_snapshot(self, request: int, answer: SnapshotAnswer) -> None:
-        """Take the node's answer with a snapshot; the uptime in it shows whether the node has restarted."""
+        """Take a mempool snapshot and the node's uptime, which shows whether the node has restarted."""
         if answer.node_began_after_s > self._node_began_before_s:
             self.restarted = "the node began to run after this session did"
         elif not self._is_cut:
@@ -442,7 +445,7 @@ class Pipeline:
             self._apply_snapshot_when_ready(monotonic_us())
 
     def _apply_snapshot_when_ready(self, now_us: int) -> None:
-        """Apply the waiting snapshot; after a loss, first wait some seconds for the missed blocks."""
+        """Apply the waiting mempool snapshot; after a loss, first wait some seconds for the missed blocks."""
         if self._snapshot is None:
             return
         request, snapshot = self._snapshot

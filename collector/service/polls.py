@@ -142,12 +142,12 @@ class Polls:
         self._template_error = ""
 
     def tip_changed(self) -> None:
-        """Make a request for a template due now, and then one for chain tips."""
+        """Make the request for a block template due now, and then the one for chain tips."""
         self._is_new_tip = True
         self._tips.ask_soon()
 
     def ask_on_time(self) -> None:
-        """Ask for what is due, unless a request of its kind is unanswered.
+        """Ask the node for a template, statistics and chain tips if due, one request of each at a time.
 
         Chain tips wait until no template is open, so that the node is not kept from making it.
         """

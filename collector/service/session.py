@@ -96,10 +96,10 @@ class Source(Subscription, Protocol):
         """Deliver all messages through this ring (buffer file), from the first one after the subscription."""
 
     def end(self) -> None:
-        """Stop receiving; the messages already received are still delivered until `is_drained` is true."""
+        """Stop receiving messages; those already received are still delivered until `is_drained` is true."""
 
     def stop(self) -> None:
-        """Stop receiving at once; messages that are not delivered yet stay in the ring."""
+        """Stop receiving messages at once; those that are not delivered yet stay in the ring."""
 
 
 def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]) -> dict[str, Unfinished]:
@@ -272,7 +272,7 @@ class Session:
         log.warning("session.left", node=self.origin[0], session=self.origin[1], advice=advice)
 
     def _take_recovered(self, messages: Sequence[Message], batch: Batch, stop: Flag) -> None:
-        """Process some messages of a killed run, and wait for answers while too many rows are incomplete.
+        """Process some messages of a killed run, and wait for the node while too many rows are incomplete.
 
         The pipeline's clock stands still during the wait, because a later message may explain an event of
         these.
@@ -309,7 +309,7 @@ class Session:
     # --- one turn
 
     def _take(self, timeout_s: float) -> list[Any]:
-        """Wait up to `timeout_s` for an item in the inbox, then briefly for more; return all that is there.
+        """Wait up to `timeout_s` for an item in the inbox, then briefly for more; return all items there.
 
         Items that arrive during the collection wait for the next turn, so that a turn is bounded and the
         timers run even under the heaviest load.
@@ -340,7 +340,7 @@ class Session:
 
     @property
     def _is_full(self) -> bool:
-        """Return whether so many messages wait for their rows that the session takes no more."""
+        """Return whether so many messages wait for their rows that the session takes no more of them."""
         limits = self._limits
         return self._batches.n_messages > limits.n_messages or self._batches.n_bytes > limits.message_bytes
 
@@ -369,9 +369,9 @@ class Session:
         )
 
     def _commit_rows(self) -> dict[str, int]:
-        """Commit the complete rows, with the raw bytes that wait written before.
+        """Commit the complete rows to the journal; return the number of rows by table.
 
-        Return row counts by table.
+        The transactions' raw bytes that wait in memory are written to disk before that.
         """
         self._bodies.before_commit()
         counts = self._batches.commit()
@@ -387,7 +387,7 @@ class Session:
     # --- timers
 
     def _ask_on_time(self) -> None:
-        """Send the requests that are due: for templates, statistics, and the state that is compared."""
+        """Send the node the requests that are due: templates, statistics, and the watchdog's questions."""
         tip_hash = self._pipeline.tip_hash
         if tip_hash != self._tip_hash:
             self._tip_hash = tip_hash
@@ -412,8 +412,8 @@ class Session:
     def _drain(self, source: Source) -> Outcome:
         """Process the messages that were received before the end, in bounded turns as before.
 
-        Return how it ended. Returns LEFT when nothing changes for FINISH_S: rows then wait for the node, and
-        messages in the ring.
+        Returns LEFT when nothing changes for FINISH_S, because rows wait for the node and messages in the
+        ring; else COMPLETE.
         """
         source.end()
         self._is_ending = True
@@ -455,7 +455,7 @@ class Session:
         return Outcome.COMPLETE
 
     def _complete_and_seal(self) -> None:
-        """Complete every row with the facts at hand, remove the saved states, write all to Parquet."""
+        """Complete every row with the facts at hand, drop the session's states, write all to Parquet."""
         self._pipeline.release()
         self._pipeline.finish()
         self._observation.drop_states()
@@ -467,7 +467,7 @@ class Session:
 
     @property
     def _waits_for_node(self) -> bool:
-        """Return whether rows are incomplete while the node leaves requests unanswered."""
+        """Return whether rows of this session are incomplete while the node leaves requests unanswered."""
         return self._pipeline.n_open > 0 and self._requests.n_open > 0
 
     def _await_recovered(self, stop: Flag) -> None:
@@ -494,7 +494,7 @@ class Session:
     def _await_answers(self, limit_s: float, stop: Flag | None = None) -> None:
         """Deliver the node's answers until no row waits for one, no more come, or `limit_s` seconds are over.
 
-        It also ends when `stop` is set.
+        The wait also ends when `stop` is set.
         """
         threads = (self._requests.blocks, self._requests.template)
 
@@ -507,8 +507,8 @@ class Session:
     def _go_on_until(self, is_enough: Callable[[], bool], go_on: Callable[[], None], limit_s: float) -> None:
         """Deliver the node's answers to our requests as they come, and call `go_on` again and again.
 
-        It ends when `is_enough()` is true, after `limit_s` seconds, or when nothing has come for SETTLE_S
-        seconds and no request is open; while the node is away, an open request does not count.
+        The loop ends when `is_enough()` is true, after `limit_s` seconds, or when nothing has come for
+        SETTLE_S seconds and no request is open; while the node is away, an open request does not count.
         """
         deadline_s = time.monotonic() + limit_s
         quiet_since_s = time.monotonic()

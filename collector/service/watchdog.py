@@ -71,14 +71,14 @@ class MessageCounts:
     n_with_rawtx: int = 0  # events A, C and D
 
     def add(self, messages: Iterable[Message]) -> None:
-        """Add these messages to the counts."""
+        """Add ZMQ messages to these counts, by topic."""
         for message in messages:
             self.by_topic[message.topic] = self.by_topic.get(message.topic, 0) + 1
             if message.topic == "sequence" and message.body[LETTER_AT : LETTER_AT + 1] != b"R":
                 self.n_with_rawtx += 1
 
     def copy(self) -> "MessageCounts":
-        """Return a copy of the counts, which later messages do not change."""
+        """Return a copy of these message counts, which later messages do not change."""
         return MessageCounts(dict(self.by_topic), self.n_with_rawtx)
 
 
@@ -108,9 +108,9 @@ class Watchdog:
     def compare(
         self, look: Look, asked: MessageCounts, now: MessageCounts, ours: OurState
     ) -> list[TopicProblem]:
-        """Compare a new look (answers of the node) with the two before it; return what is wrong.
+        """Compare a new look (the node's answers) with the two looks before; return the topics' problems.
 
-        There is at most one finding per topic. `asked` and `now` are the message counts when the look was
+        A topic has at most one. `asked` and `now` are the message counts when the look was
         asked for and when it was answered; `ours` is our own tip and mempool size when it was answered.
         """
         gone = sorted(self._topics - look.topics)
@@ -126,7 +126,7 @@ class Watchdog:
     def _silent_topics(
         self, older: _PastLook, newer: _PastLook, newest: Look, now: MessageCounts
     ) -> list[TopicProblem]:
-        """Return a finding for each topic without a message although the node's state changed meanwhile."""
+        """Return a problem for each topic that brought no message although the node's state changed."""
         before, after = older.look, newer.look
         changed = before.mempool != after.mempool or before.tip_hash != after.tip_hash
         has_new_rawtx = newer.counts.by_topic.get("rawtx", 0) > older.counts.by_topic.get("rawtx", 0)
@@ -148,10 +148,10 @@ class Watchdog:
     def _lost_tail(
         self, previous: _PastLook, look: Look, now: MessageCounts, ours: OurState
     ) -> list[TopicProblem]:
-        """Return a finding if our tip or mempool size differs from the node's and neither side is moving.
+        """Return a problem (gap) if our tip or mempool size is not the node's though neither is changing.
 
-        If they agree, `proven_us` becomes the time of the look. Nothing is compared if a side has changed
-        since the previous look, or if our copy of the mempool is not in step.
+        If they agree, `proven_us` becomes the time of this look (the node's answers). Nothing is compared if
+        either state has changed since the previous look, or if our copy of the mempool is not in step.
         """
         is_quiet = previous.look.mempool == look.mempool and previous.look.tip_hash == look.tip_hash
         is_same = previous.ours == ours and previous.counts == now
@@ -175,7 +175,7 @@ class Observer(Protocol):
         """Return our tip and the size of our copy of the mempool."""
 
     def act_on(self, finding: TopicProblem) -> None:
-        """End the coverage of the finding's topic and do what brings its messages back."""
+        """End the coverage interval of the topic in `finding`, and do what brings its messages back."""
 
     def prove(self, until_us: int) -> None:
         """Record that `sequence` was complete until `until_us` (wall clock, microseconds)."""
@@ -220,7 +220,7 @@ class WatchdogTimer:
         self._ignores_answer = self._is_looking
 
     def ask_on_time(self) -> None:
-        """Ask the node for its tip, mempool and topics if it is time and no such request is under way."""
+        """Ask the node for its tip, mempool size and topics if due, and if no such request is under way."""
         now_s = time.monotonic()
         if now_s >= self._due_s and not self._is_looking:
             self._due_s = now_s + self._interval_s
@@ -228,7 +228,7 @@ class WatchdogTimer:
             self._requests.status.ask(ask_look, partial(self._on_look, self._counts.copy()), self._no_look)
 
     def _on_look(self, asked: MessageCounts, look: Look) -> None:
-        """Compare the node's answers with the messages that arrived, and act on the findings.
+        """Compare the node's answers with the messages that arrived, and act on each topic's problem.
 
         `asked` are the message counts when the node was asked.
         """
@@ -250,7 +250,7 @@ class WatchdogTimer:
         log.warning("watchdog.refused", node=self._node, reason=str(error))
 
     def _act_when_due(self, finding: TopicProblem) -> None:
-        """Act on a topic's first finding at once, and on repeated ones after pauses that double."""
+        """Have a topic's first problem acted on at once, and repeated ones after pauses that double."""
         now_s, topic = time.monotonic(), finding.topic
         if topic in self._pauses and now_s < self._act_due_s[topic]:
             return
