@@ -1,4 +1,4 @@
-"""The command `pool-collector status`."""
+"""Define the command `pool-collector status`."""
 
 import json
 from dataclasses import asdict

@@ -103,7 +103,7 @@ def _footers(
 
 
 def _nodes(view: DatasetView, now_us: int) -> tuple[list[NodeStatus], StoreStatus | None]:
-    """Return the status of each node, and of the store into which they are sealed."""
+    """Return the status of each node, and of the object store to which a running collector copies files."""
     rows = view.rows("""
         SELECT node, max_by(session, started_at), count(DISTINCT session), epoch_us(max(started_at)),
             max_by(subversion, started_at), max_by(settings, started_at), max(tip_height)
@@ -134,7 +134,7 @@ def _nodes(view: DatasetView, now_us: int) -> tuple[list[NodeStatus], StoreStatu
 
 
 def _store(settings: str, metrics: dict[str, float]) -> StoreStatus | None:
-    """Return how the store stands that a running collector's settings (JSON) name; None if they name none."""
+    """Return the status of the object store that a running collector's settings (JSON) name, or None."""
     address = json.loads(settings).get("store")
     if address is None or "store_blocked" not in metrics:
         return None
@@ -215,7 +215,7 @@ def _add_backlog(files: DatasetFiles, status: NodeStatus) -> None:
 
 
 def _metrics_address(settings: str) -> str | None:
-    """Return the address of /metrics from a session's settings (JSON); None if they have none."""
+    """Return the address of /metrics in a session's settings (JSON); None if they set none."""
     try:
         address = json.loads(settings).get("metrics")
     except (ValueError, AttributeError):

@@ -57,7 +57,7 @@ class NodeStatus:
 
 @dataclass
 class StoreStatus:
-    """Says how the copy in an object store stands into which the running collector seals."""
+    """Holds the status of the object store to which the running collector copies sealed files."""
 
     address: str
     is_blocked: bool  # the store takes no files now
