@@ -1,4 +1,4 @@
-"""The command `pool-collector upload`."""
+"""Define the command `pool-collector upload`."""
 
 import json
 import sys
@@ -56,7 +56,10 @@ def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
 
 
 def _upload(dataset: "Dataset", store: "ObjectStore", *, is_watching: bool, as_json: bool) -> None:
-    """Upload once, or until Ctrl-C; without answers of the store only a single upload ends with an error."""
+    """Upload the dataset once, or after each seal until Ctrl-C.
+
+    If the store does not answer, a single upload ends with an error; watching goes on.
+    """
     from collector.upload.run import Upload, upload_lock
 
     def tell(done: "Uploaded") -> None:

@@ -88,11 +88,11 @@ class Uploader:
 
     @property
     def is_running(self) -> bool:
-        """Return whether files are still copied when the store takes them."""
+        """Return whether the thread runs that copies files into the store."""
         return self._thread.is_alive()
 
     def waiting(self) -> Waiting:
-        """Return how much is sealed on this disk and not yet in the store."""
+        """Return how many files and bytes are sealed on this disk and not yet in the store."""
         named = self._upload.named if self._upload is not None else {}
         n_files = n_bytes = 0
         for table in TABLES.values():
@@ -104,7 +104,7 @@ class Uploader:
         return Waiting(n_files, n_bytes)
 
     def finish(self) -> None:
-        """Wait until the store has every file that is sealed and none that was removed; then end the thread.
+        """Wait until the store has every sealed file and no removed one; then end the upload thread.
 
         Raises StoreUnavailable if the store takes none for FINISH_S seconds, or refuses us.
         """
@@ -129,7 +129,7 @@ class Uploader:
             )
 
     def close(self) -> None:
-        """Copy what the last seals made, unless the store is away; then end the thread."""
+        """Copy the files of the last seals, unless the store does not answer; then end the upload thread."""
         self._closing.set()
         if self._blocked:
             self._store.stop.set()
@@ -142,7 +142,7 @@ class Uploader:
         self._at_end.close()
 
     def _is_behind(self, since_s: float) -> bool:
-        """Return whether the store lacks a file, or has not been brought up to date since a moment."""
+        """Return whether the store lacks a file, or was last found complete before `since_s` (Unix time)."""
         return self.last_at_s is None or self.last_at_s < since_s or self.waiting().n_files > 0
 
     def _run(self) -> None:
@@ -202,7 +202,7 @@ class Uploader:
 
 @contextmanager
 def sealing_into(dataset: Dataset, address: str | None) -> Iterator[None]:
-    """Copy what the `with` block seals into the store at `address`, and wait at its end until it is there.
+    """Copy files that the `with` block seals into the store at `address`; wait until all of them are there.
 
     Nothing is done without an address, or while a collector copies the dataset, which takes these files too.
     Where another upload ran at the start and has ended since, it may have missed them, and they are copied.
@@ -224,7 +224,7 @@ def sealing_into(dataset: Dataset, address: str | None) -> Iterator[None]:
 
 
 def _unlike(path: Path, known: ListedFile | None) -> int | None:
-    """Return the size in bytes of a file that the store does not have as it is on disk; None if it does."""
+    """Return a file's size in bytes if the store does not have it as it is on disk; else None."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -54,11 +54,11 @@ class Uploaded:
 
     @property
     def has_changed(self) -> bool:
-        """Return whether a file was put or removed."""
+        """Return whether the upload has put or removed a file."""
         return self.n_put > 0 or self.n_removed > 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts as a dict by name, for JSON."""
+        """Return the counts of the upload as a dict for JSON."""
         return asdict(self)
 
 
@@ -121,7 +121,7 @@ class Upload:
         return self.done
 
     def _claim(self) -> None:
-        """Read or make the marker and the list, and write the name of this run into the list."""
+        """Read or make the store's marker and list of files, and write this run's name into the list."""
         marker = self.store.get(DATASET_MARKER)
         if marker is None:
             if next(self.store.objects(""), None) is not None:
@@ -188,7 +188,7 @@ class Upload:
         return found
 
     def _copy(self, local: Mapping[str, Path]) -> None:
-        """Copy files until the store's list names exactly these files, one partition after the other.
+        """Copy files into the store until its list names exactly `local`, one partition after the other.
 
         Blocks come after their transactions.
         """
