@@ -34,7 +34,7 @@ class _Signals:
                 signal.signal(number, _stop_early if is_run else self._handle)
 
     def _handle(self, number: int, _frame: object) -> None:
-        """Raise for the first signal; end the process at once for the second, with the first one's status."""
+        """Raise an exception for the first signal; end the process with its status at the second signal."""
         if self.status is not None:
             os._exit(self.status)
         self.status = 128 + number

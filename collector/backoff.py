@@ -1,4 +1,4 @@
-"""Pauses between attempts: each is twice as long as the one before, up to a limit.
+"""Pause between attempts: each pause is twice as long as the one before, up to a limit.
 
 The arithmetic and the retry loop are tenacity's. stamina, which wraps it, does not fit: it sleeps with
 `time.sleep`, which no event can interrupt, so that a stop would have to wait for the end of a pause.
@@ -21,17 +21,17 @@ class Backoff:
         self._state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
 
     def next_s(self) -> float:
-        """Return the length of the next pause in seconds; it doubles with each call, up to the limit."""
+        """Return the length of the next pause in seconds, twice the one before, up to the limit."""
         pause_s = self._wait(self._state)
         self._state.prepare_for_next_attempt()
         return pause_s
 
     def wait(self, stop: threading.Event) -> bool:
-        """Pause for the next length, or until `stop` is set; return whether `stop` is set."""
+        """Wait for the next pause between attempts, or until `stop` is set; return whether `stop` is set."""
         return stop.wait(self.next_s())
 
     def reset(self) -> None:
-        """Begin again with the shortest pause, because an attempt has succeeded."""
+        """Begin again with the shortest pause between attempts, because an attempt has succeeded."""
         self._state.attempt_number = 1
 
 

@@ -1,4 +1,4 @@
-"""The command `pool-collector`."""
+"""Define the command `pool-collector`."""
 
 import io
 import json

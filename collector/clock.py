@@ -1,4 +1,4 @@
-"""The two clocks of this machine: the wall clock stamps rows, the monotonic clock measures every wait.
+"""Read the two clocks of this machine: the wall clock stamps rows, the monotonic clock measures every wait.
 
 Somebody may set the wall clock, and it jumps ahead when a suspended machine wakes up. Waits do not depend on
 it, and no stamp is ever rewritten: a step only ends the intervals in `coverage`.
@@ -57,7 +57,7 @@ class StepDetector:
         self._ahead_us, self._newest_us = self._read_us()
 
     def step(self) -> Step | None:
-        """Return by how much the wall clock was set since the last call; None when it was not set."""
+        """Return the step by which the wall clock was set since the last call; None when it was not set."""
         before_us, newest_us = self._ahead_us, self._newest_us
         self._ahead_us, self._newest_us = self._read_us()
         by_us = self._ahead_us - before_us

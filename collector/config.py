@@ -1,4 +1,4 @@
-"""The settings of `pool-collector run`, from flags, environment variables and a TOML file, in this order.
+"""Read the settings of `pool-collector run` from flags, environment variables and a TOML file, in this order.
 
 No setting is a secret: the credentials of the RPC are in the node's cookie file or in its bitcoin.conf.
 """
@@ -331,7 +331,7 @@ def _refuse_unknown_variables() -> None:
 
 
 def _nearest(name: str, valid: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the most similar name in `valid`, or where all names are listed."""
+    """Return the end of an error: `; did you mean X?` with a name of `valid`, or where all are listed."""
     close = difflib.get_close_matches(name, list(valid), n=1)
     return f"; did you mean {close[0]}?" if close else "; collector/README.md lists all settings"
 

@@ -1,4 +1,4 @@
-"""The exceptions that the collector raises on purpose.
+"""Define the exceptions that the collector raises on purpose.
 
 CollectorError
 ├── SettingsError       a setting is missing, unknown or contradictory
@@ -125,7 +125,7 @@ class Stopped(CollectorError):  # noqa: N818 - what the user did, not a mistake
 
 
 def may_pass(error: BaseException) -> bool:
-    """Tell whether the system may allow later what it has just refused: a write, a process, a descriptor."""
+    """Return whether the system may allow later what it just refused: a write, a process, a descriptor."""
     if isinstance(error, OSError):
         return error.errno in {*NOT_WRITABLE, errno.EAGAIN, errno.ENOMEM}
     return isinstance(error, NotWritable)

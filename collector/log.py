@@ -1,4 +1,4 @@
-"""Structured logs on stderr: text for people in a terminal, else one JSON object per line."""
+"""Write structured logs on stderr: text for people in a terminal, else one JSON object per line."""
 
 import logging
 import reprlib
@@ -16,9 +16,9 @@ def printable(text: str) -> str:
 
 
 def excerpt(value: object) -> str:
-    """Return the beginning of a text by strangers, or of what another value of theirs is as a text.
+    """Return the beginning of a value that strangers wrote, as text for an error message or a log line.
 
-    It is as `printable` makes it, and short enough for an error or a line of the log.
+    `printable` makes the text harmless.
     """
     text = value if isinstance(value, str) else reprlib.repr(value)
     shown = printable(text[:LONGEST_EXCERPT])
@@ -45,12 +45,12 @@ class Stderr:
     """
 
     def write(self, text: str) -> None:
-        """Write a text to stderr; ignore an error."""
+        """Write a text to stderr; ignore any error."""
         with suppress(OSError):
             sys.stderr.write(text)
 
     def flush(self) -> None:
-        """Flush stderr; ignore an error."""
+        """Flush stderr; ignore any error."""
         with suppress(OSError):
             sys.stderr.flush()
 
