@@ -2,7 +2,7 @@
 
 
 def run() -> None:
-    """Run the command; on a bare machine, name the packages to install if one is missing."""
+    """Run the command `gpuhash`; on a bare machine, name the packages to install if one is missing."""
     try:
         from gpuhash.cli import main  # noqa: PLC0415 - what is missing shows when it is imported
 

@@ -31,7 +31,7 @@ EDGE_ROWS = 19  # a full group of lanes of the widest registers, which has a loo
 
 
 class Backend(Protocol):
-    """Lists what every backend (reference, cpu or cuda) can do. Callers have checked all inputs before."""
+    """Declares the methods of every backend (reference, cpu, cuda). Callers have checked all inputs."""
 
     @property
     def name(self) -> str:
@@ -76,10 +76,10 @@ class ProvenBackend:
 
 
 def prove(backend: Backend, which: Algorithm) -> None:
-    """Hash messages of all EDGE_LENGTHS; raise WrongHashError if a digest is not the reference's.
+    """Compare a backend's digests with those of the reference; raise WrongHashError if one differs.
 
-    The messages are hashed twice: all lengths in one batch, and each length as a matrix of EDGE_ROWS messages
-    that all differ.
+    The messages have the lengths EDGE_LENGTHS, around the padding edges. They are hashed all in one batch,
+    and then for each length as a matrix of EDGE_ROWS different messages.
     """
     messages = [bytes(range(length % 256)) + bytes(length - length % 256) for length in EDGE_LENGTHS]
     shifts = np.arange(EDGE_ROWS, dtype=np.uint8)[:, None]
@@ -94,9 +94,10 @@ def prove(backend: Backend, which: Algorithm) -> None:
 
 
 def prove_search(backend: Backend) -> None:
-    """Search the nonces of a header with an easy target; raise WrongHashError if one is lost or invented.
+    """Search a known nonce range with a backend; raise WrongHashError unless it finds the reference's nonces.
 
-    A nonce that is lost would never be noticed otherwise, because only those found are hashed again.
+    The target is easy. A nonce that is lost would never be noticed otherwise, because only those found are
+    hashed again.
     """
     header = bytes(range(SEARCH_HEADER_BYTES))
     expected = ReferenceBackend().search(header, EASY_TARGET, *SEARCH_WINDOW)
@@ -164,5 +165,5 @@ def _missing_cuda() -> str:
 
 @cache
 def _log_choice(name: str, reason: str) -> None:
-    """Log the choice of "auto" the first time that it is made for this reason."""
+    """Log which backend "auto" chose and the reason; the same choice and reason are logged only once."""
     log.info("backend auto: %s, because %s", name, reason)

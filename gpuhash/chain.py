@@ -134,7 +134,7 @@ def _limit_faults(headers: Bytes, hashes: Bytes, at: Position) -> Iterator[Heade
 def _is_easier(bits: int, limit: int) -> bool:
     try:
         return target_from_bits(bits) > limit
-    except InvalidInputError:  # a fault of its own
+    except InvalidInputError:  # _work_faults reports an impossible target
         return False
 
 

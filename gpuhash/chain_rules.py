@@ -1,10 +1,10 @@
-"""Say which proof-of-work target a header must state: the limit of its chain, and the retargets.
+"""Compute the proof-of-work target that a header must state: the limit of its chain, and the retargets.
 
-The rules are those of Bitcoin Core's `pow.cpp` and `kernel/chainparams.cpp`. Every 2,016 blocks the target
-is multiplied by the time that the last 2,016 blocks took over two weeks, at most by 4 and at least by 1/4.
-The test networks allow the easiest target 20 minutes after the block before; the block after such a block
-goes back to the last target that was not the easiest. On testnet4 a retarget starts from the first target of
-the period, and its first header must not be more than 10 minutes older than the header before it (BIP 94).
+The rules are those of Bitcoin Core's `pow.cpp` and `kernel/chainparams.cpp`. Every 2,016 blocks the target is
+multiplied by the time that the last 2,016 blocks took over two weeks, at most by 4 and at least by 1/4. The
+test networks allow the easiest target 20 minutes after the block before; the block after such a block goes
+back to the last target that was not the easiest. On testnet4 a retarget starts from the first target of the
+period, and its first header must not be more than 10 minutes older than the header before it (BIP 94).
 """
 
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ CHAINS: Final = {
 
 
 def rules_of(chain: str) -> ChainRules:
-    """Return the proof-of-work rules of a chain by its name; a node's RPC calls testnet `test`.
+    """Return the proof-of-work rules of a chain by its name; Bitcoin Core's RPC calls testnet `test`.
 
     Raises InvalidInputError for another name.
     """

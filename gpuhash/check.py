@@ -57,7 +57,7 @@ def run(backend: Backend, message_count: int, seed: int = 1) -> Iterator[Check]:
 
 
 def run_cuda(message_count: int) -> Iterator[Check]:
-    """Yield a Check for each step of `run`, for every kernel variant on every GPU.
+    """Compare every kernel variant on every GPU with the reference; yield a Check for each step of `run`.
 
     On each GPU one more Check covers messages that are already in its memory.
     """
@@ -92,10 +92,11 @@ def compare(backend: Backend, which: Algorithm, messages: Messages) -> None:
 
 
 def _compare_once(backend: Backend, which: Algorithm, messages: Messages, key: tuple[object, ...]) -> None:
-    """Compare as `compare` does, but keep the reference's digests under `key` for the next backend.
+    """Hash messages with a backend; raise WrongHashError if a digest differs from the reference's.
 
-    A GPU has several variants of each kernel, and the reference is slow: without pycryptodome it computes
-    Keccak-256 in plain Python.
+    The reference's digests are computed once per `key` and kept for the next backend. A GPU has several
+    variants of each kernel, and the reference is slow: without pycryptodome it computes Keccak-256 in plain
+    Python.
     """
     batch = pack(messages)
     if key not in _DIGESTS:

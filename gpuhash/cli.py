@@ -83,7 +83,7 @@ def configure(
 
 @app.command()
 def info() -> None:
-    """Say what this machine is and what hashes on it."""
+    """Print the CPU, memory, packages and GPUs of this machine, and the backend that `auto` takes here."""
     from gpuhash.backend import choose
     from gpuhash.measure import machine
 
@@ -114,7 +114,7 @@ def verify(  # noqa: PLR0917 - typer passes every option by name
     first_height: Annotated[int, typer.Option(min=0, help="With --chain: height of the first header.")] = 0,
     backend: BackendOption = "auto",
 ) -> None:
-    """Print the digest of FILE, or check that its block headers carry their work and form a chain."""
+    """Print the digest of FILE, or check that its block headers meet their targets and form a chain."""
     import numpy as np
 
     from gpuhash import chain, hashing

@@ -1,4 +1,4 @@
-"""The form of the help of our commands: no type stands beside a flag, because a flag takes no value."""
+"""Print the help of our commands without a type beside a flag, because a flag takes no value."""
 
 from typing import Any
 
@@ -9,13 +9,14 @@ class CommandGroup(TyperGroup):
     """Holds the commands of a program; its help shows no type beside a flag, unlike Typer's own."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options of the group itself, with `--help`."""
+        """Return the options of the command group itself, with `--help`; none shows a type beside a flag."""
         return _with_plain_flags(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return one command of the group by its name; None if there is none.
 
-        Without a context `ctx`, as tests ask for it, the command's own `--help` is not touched.
+        The command's help shows no type beside a flag. Without a context `ctx`, as tests ask for it, the
+        command's own `--help` is not touched.
         """
         command = super().get_command(ctx, cmd_name)
         if command is not None:
@@ -24,7 +25,7 @@ class CommandGroup(TyperGroup):
 
 
 def _with_plain_flags(parameters: list[Any]) -> list[Any]:
-    """Set an empty text as the type of every flag among `parameters`, and return them."""
+    """Change the flags among Click `parameters` so that help shows no type beside them; return the list."""
     for parameter in parameters:
         if isinstance(parameter, TyperOption) and parameter.is_flag:
             parameter.metavar = ""

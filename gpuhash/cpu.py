@@ -149,10 +149,10 @@ class CpuBackend:
 
 
 def _cut(costs: Messages, chunk_bytes: int) -> list[tuple[int, int]]:
-    """Return ranges of groups that cost about `chunk_bytes` each, those with the dearest groups first.
+    """Return ranges of groups, each of which takes about as long as hashing `chunk_bytes`, the slowest first.
 
-    `costs` are running totals: the cost of each group plus that of all groups before it. The groups are
-    sorted by cost, so the last ones are the dearest.
+    `costs` are running totals in bytes: the cost of each group plus that of all groups before it. The groups
+    are sorted by cost, so the last ones cost most.
     """
     if len(costs) == 0:
         return []
@@ -221,7 +221,7 @@ def _run(function: Callable[..., Any], arguments: tuple[Any, ...], _kept: tuple[
 
 
 def _layout(batch: Batch) -> tuple[Messages, int]:
-    """Return offsets and length of a batch as the compiled loops take them.
+    """Return the offsets and the message length of a batch in the form that the compiled loops take.
 
     For mixed lengths the length is -1; for equal lengths the offsets are empty.
     """

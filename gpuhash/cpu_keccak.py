@@ -200,8 +200,9 @@ def permute(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
 def permute_in_loop(lanes: Lanes, a: list[Any], wanted: int) -> list[Any]:
     """Emit code for the permutation as a loop of two rounds; return the first `wanted` words.
 
-    The state goes from one place in memory to another and back. Without rotations and logic of three operands
-    all 24 rounds are so much code that reading it took more time than the operations.
+    The state goes from one place in memory to another and back. On a CPU without instructions for rotations
+    and for logic of three operands, the 24 rounds without a loop are so much code that fetching it took
+    longer than executing it.
     """
     builder = lanes.builder
     here = _hidden(builder, cgutils.alloca_once(builder, ir.ArrayType(lanes.vector, 2 * STATE_WORDS)))
@@ -236,9 +237,9 @@ _permute_fast = permute if AVX512 else permute_in_loop
 
 
 def _round_in_memory(lanes: Lanes, source: Any, target: Any, parity: list[Any], constant: Any) -> list[Any]:
-    """Emit a round from the 25 words at one address to those at another; return the new parities of columns.
+    """Emit one round from the 25 words at address `source` to address `target`; return the new parities.
 
-    `parity` holds those of the words at `source`.
+    `parity` and the result are the XORs of the five columns of words, before and after the round.
     """
     mix = _mixer(lanes, parity)
     column: list[Any] = []
@@ -256,7 +257,8 @@ def _round_in_memory(lanes: Lanes, source: Any, target: Any, parity: list[Any], 
 def _row(lanes: Lanes, source: Any, mix: Callable[[Any, int], Any], y: int, constant: Any) -> list[Any]:
     """Emit row y of the state after a round whose words are at the address `source`; return its five words.
 
-    `mix` is that of `_mixer`. The round constant goes into the first word of row 0.
+    `mix`, from `_mixer`, emits the step theta of one word. The round constant goes into the first word of row
+    0.
     """
     b = []
     for column in range(5):  # which word comes here is the step pi
@@ -268,7 +270,7 @@ def _row(lanes: Lanes, source: Any, mix: Callable[[Any, int], Any], y: int, cons
 
 
 def _hidden(builder: ir.IRBuilder, pointer: Any) -> Any:
-    """Emit the address of memory, in a way that keeps the compiler from moving it to registers."""
+    """Return a pointer as an address that LLVM cannot trace, so that it leaves the words in memory."""
     address = builder.ptrtoint(pointer, INT64)
     return builder.call(ir.InlineAsm(ir.FunctionType(INT64, [INT64]), "", "=r,0"), [address])
 
@@ -292,7 +294,10 @@ def _parity(lanes: Lanes, a: list[Any]) -> list[Any]:
 
 
 def _mixer(lanes: Lanes, parity: list[Any]) -> Callable[[Any, int], Any]:
-    """Emit what the step theta needs of the parities; return what emits it for a word of column x."""
+    """Return a function that emits the step theta for one word of column x, given the five column parities.
+
+    What all words of a column share is emitted at once.
+    """
     turned = [lanes.rotate_left(parity[x], 1) for x in range(5)]
     if AVX512:
         return lambda word, x: lanes.xor3(word, parity[(x + 4) % 5], turned[(x + 1) % 5])

@@ -56,7 +56,8 @@ class Rounds:
     def run(self, state: list[Any], words: list[Any], first: int = 0, last: int = ROUNDS) -> list[Any]:
         """Emit rounds first to last - 1 and return the new state.
 
-        `words` are 16 or more of the message schedule.
+        `words` are the first 16 or more words of the message schedule; the others are emitted as they are
+        needed.
         """
         w = list(words)
 
@@ -67,11 +68,17 @@ class Rounds:
         return self._run(state, constant_and_word, first, last)
 
     def run_known(self, state: list[Any], sums: list[Any]) -> list[Any]:
-        """Emit all rounds of a block whose words and constants were added before; return the new state."""
+        """Emit all 64 rounds of a block; return the new state.
+
+        `sums` has, for each round, the sum of its schedule word and its constant, computed beforehand.
+        """
         return self._run(state, lambda t: sums[t], 0, ROUNDS)
 
     def _run(self, state: list[Any], sum_of: Callable[[int], Any], first: int, last: int) -> list[Any]:
-        """Emit rounds first to last - 1; `sum_of(t)` emits the sum of round t's constant and word."""
+        """Emit rounds first to last - 1 and return the new state.
+
+        `sum_of(t)` emits the sum of round t's constant and schedule word.
+        """
         lanes = self.lanes
         a, b, c, d, e, f, g, h = state
         upcoming = lanes.add(h, sum_of(first))
@@ -94,7 +101,10 @@ class Rounds:
         return [self.lanes.add(x, y) for x, y in zip(state, self.run(state, words), strict=True)]
 
     def compress_known(self, state: list[Any], sums: list[Any]) -> list[Any]:
-        """Emit the compression of a block whose words and constants were added before; return the state."""
+        """Emit the compression of one block; return the state after it.
+
+        `sums` has, for each round, the sum of its schedule word and its constant, computed beforehand.
+        """
         return [self.lanes.add(x, y) for x, y in zip(state, self.run_known(state, sums), strict=True)]
 
     def digest_words(self, state: list[Any]) -> list[Any]:
@@ -182,9 +192,9 @@ def _store_digests(_typing: Any, state: Any, targets: Any) -> Any:
 
 @intrinsic
 def _store_rehashed(_typing: Any, state: Any, targets: Any) -> Any:
-    """Emit code that hashes the digest of every lane once more and writes the result.
+    """Emit code that hashes each lane's digest, given as its state, once more and writes the new digest.
 
-    The state does not change. The results go to the addresses in targets, i64[LANES].
+    The state does not change. The digest of a lane goes to the lane's address in targets, i64[LANES].
     """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
@@ -223,10 +233,10 @@ def _compress_equal(_typing: Any, state: Any, start: Any, length: Any) -> Any:
 
 @intrinsic
 def _finish_equal(_typing: Any, state: Any, sums: Any, twice: Any, digests: Any) -> Any:
-    """Emit code that compresses the last block, the same for all, and writes LANES digests back to back.
+    """Emit code that compresses the last block, the same for all LANES messages, and writes the digests.
 
-    `state`, `sums` and `digests` are addresses; `sums` are those of `padding_sums`. With `twice` the digests
-    are hashed once more.
+    `state`, `sums` and `digests` are addresses; `sums` are those of `padding_sums`. The digests lie back to
+    back. With `twice` they are hashed once more.
     """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
@@ -347,9 +357,10 @@ def hash_whole_blocks(  # noqa: PLR0917 - a compiled loop takes what it needs by
 
 @lru_cache(maxsize=64)
 def padding_sums(length: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """Return the last block of a message of `length` bytes, whole blocks, as u32[64]: words plus constants.
+    """Return, for the block that pads a message, the sum of word and constant of each round, as u32[64].
 
-    That block is padding alone, so its schedule is the same for all messages of one length.
+    `length` is that of the message in bytes, a multiple of 64. The block is padding alone, so its schedule is
+    the same for all messages of one length.
     """
     words = schedule([PAD_WORD, *[0] * 13, length >> 29, length << 3 & MASK])
     return np.array([word + constant & MASK for word, constant in zip(words, K, strict=True)], np.uint32)

@@ -1,10 +1,11 @@
 """Hash messages with the SHA instructions of the CPU: compiled loops of the cpu backend.
 
-One instruction does two rounds, or a part of the message schedule of four words, for one message. A result
-comes after several clocks, so STREAMS messages are hashed in step, and the units find one that does not
-wait. The loops take the same arguments as those of cpu_sha256, and groups of STREAMS messages instead of one
-message per lane. Source of the instructions' meaning: Intel's "New Instructions Supporting the Secure Hash
-Algorithm" (2013). They hold a state as two vectors: f e b a and h g d c, the lowest word first.
+One instruction does two rounds, or a part of the message schedule of four words, for one message. Its result
+comes after several clocks. So the instructions of STREAMS messages (streams) are interleaved: while one
+message waits for a result, the units work on another one. The loops take the same arguments as those of
+cpu_sha256, and groups of STREAMS messages instead of one message per lane. Source of the instructions'
+meaning: Intel's "New Instructions Supporting the Secure Hash Algorithm" (2013). They hold a state as two
+vectors: f e b a and h g d c, the lowest word first.
 """
 
 from typing import Any
@@ -52,25 +53,25 @@ State = tuple[Any, Any]  # vectors f e b a and h g d c
 
 
 class ShaRounds:
-    """Emits the rounds of SHA-256 as SHA instructions, for several messages in step."""
+    """Emits the rounds of SHA-256 as SHA instructions, interleaved for several messages."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
 
     def constant(self, *words: int) -> Any:
-        """Return a vector of four known words."""
+        """Return a constant vector of four 32-bit words."""
         return ir.Constant(VECTOR, list(words))
 
     def add(self, a: Any, b: Any) -> Any:
-        """Emit a sum of words modulo 2^32; return the vector."""
+        """Emit the sum of two vectors, word by word modulo 2^32; return the vector."""
         return self.builder.add(a, b)
 
     def select(self, a: Any, b: Any, order: list[int]) -> Any:
-        """Emit a vector of four words chosen by number: 0 to 3 are those of a, 4 to 7 those of b."""
+        """Emit a vector of four words of vectors a and b: 0 to 3 in `order` are words of a, 4 to 7 of b."""
         return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(WORD, 4), order))
 
     def vector(self, words: list[Any]) -> Any:
-        """Emit a vector of four words that are computed; return it."""
+        """Emit code that puts four 32-bit words, which need not be constants, into a vector; return it."""
         result = ir.Constant(VECTOR, ir.Undefined)
         for i, word in enumerate(words):
             result = self.builder.insert_element(result, word, WORD(i))
@@ -81,11 +82,11 @@ class ShaRounds:
         return self.call("llvm.bswap.v4i32", x)
 
     def initial_state(self) -> State:
-        """Return the initial state of SHA-256 (FIPS 180-4, 5.3.3)."""
+        """Return the initial state of SHA-256 (FIPS 180-4, 5.3.3) as the two vectors of a State."""
         return self.state([WORD(word) for word in INITIAL_STATE])
 
     def state(self, words: list[Any]) -> State:
-        """Return the state of eight words a to h."""
+        """Put eight words a to h into the two vectors of a State (f e b a and h g d c) and return it."""
         a, b, c, d, e, f, g, h = words
         if all(isinstance(word, ir.Constant) for word in words):
             return ir.Constant(VECTOR, [f, e, b, a]), ir.Constant(VECTOR, [h, g, d, c])
@@ -98,7 +99,7 @@ class ShaRounds:
     def run(
         self, states: list[State], messages: list[list[Any]], first_pair: int = 0, last_pair: int = PAIRS
     ) -> list[State]:
-        """Emit pairs of rounds first_pair to last_pair - 1 of each message; return the new states.
+        """Emit pairs of rounds first_pair to last_pair - 1 of each message's block; return the new states.
 
         `messages` holds the 16 words of each block as four vectors.
         """
@@ -115,7 +116,10 @@ class ShaRounds:
         return states
 
     def run_known(self, states: list[State], sums: list[Any]) -> list[State]:
-        """Emit all rounds of a block whose words and constants were added before; return the new states."""
+        """Emit all 64 rounds of a block that is the same for all messages; return their new states.
+
+        `sums` has the sums of schedule word and round constant, four rounds to a vector, computed beforehand.
+        """
         states = list(states)
         for four in sums:
             states = [self._two_pairs(state, four, first=True, second=True) for state in states]
@@ -126,11 +130,14 @@ class ShaRounds:
         return self._plus(states, self.run(states, messages))
 
     def compress_known(self, states: list[State], sums: list[Any]) -> list[State]:
-        """Emit the compression of a block that is the same for all; return the states after it."""
+        """Emit the compression of a block that is the same for all messages; return their states after it.
+
+        `sums` are those of `run_known`.
+        """
         return self._plus(states, self.run_known(states, sums))
 
     def digest_messages(self, states: list[State]) -> list[list[Any]]:
-        """Emit the padded blocks whose messages are the digests `states`; return them, four vectors each."""
+        """Return the padded block that hashes each digest in `states` once more, as four vectors each."""
         padding = [self.constant(PAD_WORD, 0, 0, 0), self.constant(0, 0, 0, DIGEST_BITS)]
         return [[*self.words(state), *padding] for state in states]
 
@@ -139,7 +146,7 @@ class ShaRounds:
         return self.compress([self.initial_state()] * len(states), self.digest_messages(states))
 
     def clear_upper_halves(self) -> None:
-        """Emit code that clears the upper halves of the vector registers.
+        """Emit code that clears the upper halves of the vector registers (vzeroupper).
 
         SHA instructions have no form that ignores them: on a Zen 3 one took 68 clocks while they were in use.
         """
@@ -157,11 +164,11 @@ class ShaRounds:
         self.builder.store(vector, self._pointer(address, index), align=1)
 
     def load_states(self, address: Any) -> list[State]:
-        """Emit loads of the states of all streams, u32[STREAMS][8]; return them."""
+        """Emit loads of the SHA-256 states of all streams, u32[STREAMS][8], from an address; return them."""
         return [(self.load(address, 2 * i), self.load(address, 2 * i + 1)) for i in range(STREAMS)]
 
     def store_states(self, states: list[State], address: Any) -> None:
-        """Emit stores of the states of all streams, u32[STREAMS][8]."""
+        """Emit stores of the SHA-256 states of all streams, u32[STREAMS][8], to an address."""
         for i, halves in enumerate(states):
             for j, half in enumerate(halves):
                 self.store(half, address, 2 * i + j)
@@ -172,7 +179,10 @@ class ShaRounds:
             self.store(self.byte_swap(words), address, i)
 
     def _two_pairs(self, state: State, sums: Any, *, first: bool, second: bool) -> State:
-        """Emit four rounds with the sums of their words and constants, or only the first or second two."""
+        """Emit four rounds, or only the `first` or the `second` two of them; return the new state.
+
+        `sums` is the vector of the four sums of schedule word and round constant.
+        """
         if first:
             state = self.call("llvm.x86.sha256rnds2", state[1], state[0], sums), state[0]
         if second:
@@ -225,9 +235,9 @@ def search_tops(rounds: ShaRounds, midstate: State, tail: Any, nonces: Any) -> A
 
 @intrinsic
 def _search_streams(_typing: Any, midstate: Any, tail: Any, nonce: Any, target_top: Any) -> Any:
-    """Emit code that hashes STREAMS headers with consecutive nonces; bit i of its result marks a candidate.
+    """Emit code that hashes STREAMS headers with consecutive nonces; bit i of its result marks nonce + i.
 
-    midstate and tail are tuples of u32 as in HeaderJob. nonce is the first of the nonces.
+    A bit is set where the hash may meet the target. midstate and tail are tuples of u32 as in HeaderJob.
     """
 
     def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
@@ -286,10 +296,10 @@ def _store_digests(_typing: Any, state: Any, twice: Any, targets: Any) -> Any:
 
 @intrinsic
 def _finish_equal(_typing: Any, state: Any, sums: Any, twice: Any, digests: Any) -> Any:
-    """Emit code that compresses the last block, the same for all, and writes STREAMS digests back to back.
+    """Emit code that compresses the last block, the same for all STREAMS messages, and writes the digests.
 
-    `state`, `sums` and `digests` are addresses; `sums` are those of `padding_sums`. With `twice` the digests
-    are hashed once more.
+    `state`, `sums` and `digests` are addresses; `sums` are those of `padding_sums`. The digests lie back to
+    back. With `twice` they are hashed once more.
     """
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
@@ -400,10 +410,11 @@ def _set_initial(state: Any) -> None:
 
 @njit(nogil=True)
 def _pad(block: Any, start: Any, length: Any, offset: Any) -> None:
-    """Write what follows byte `offset` of a message, less than a block, and the padding of SHA-256.
+    """Write to `block` the rest of a message from byte `offset` on, less than a block, and SHA-256's padding.
 
     `block` is uint8[64]; the message has `length` bytes at the address `start`. A message is followed by one
-    bit, and its last block ends with its length in bits. Nothing is written once the message has ended.
+    bit, and its last block ends with its length in bits. Nothing is written where the padding has ended
+    before.
     """
     left = length - offset
     if left <= -LENGTH_BYTES:

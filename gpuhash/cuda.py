@@ -102,7 +102,7 @@ class Streamer:
         self.chunks = chunks
 
     def run(self) -> None:
-        """Take chunks from the queue and hash them until the queue is empty."""
+        """Take chunks of messages from the queue and hash them on this GPU until the queue is empty."""
         with self.device.current():
             slots = deque(Slot(self) for _ in range(STREAMS))
             while True:
@@ -186,7 +186,7 @@ class Slot:
         self.buffers.clear()
 
     def release(self) -> None:
-        """Drop all buffers and the current chunk."""
+        """Drop all GPU buffers and the current chunk of messages."""
         self.buffers.clear()
         self.pending = None
 

@@ -48,7 +48,7 @@ def device(number: int) -> "CudaDevice":
 
 
 class CudaDevice:
-    """Is a CUDA device and the kernels that were compiled for it.
+    """Represents one CUDA device and holds the kernels that were compiled for it.
 
     `variants` names the kernel variant of a module; a module that is not in it gets the chosen variant.
     """
@@ -93,7 +93,7 @@ class CudaDevice:
         return str(self.cupy.cuda.Device(self.number).compute_capability)
 
     def variant(self, module: str) -> Variant:
-        """Return the kernel variant of a module that this device compiles."""
+        """Return the variant of a kernel module (sha256 or keccak) that is compiled for this device."""
         return self._variants.get(module) or chosen(module, self.capability)
 
     def current(self) -> Any:

@@ -74,9 +74,10 @@ def source(module: str) -> str:
 
 
 def opaque() -> Struct:
-    """Return the powers of two as a kernel argument, so that the compiler cannot see their values.
+    """Return the powers of two as a kernel argument, so that the GPU's compiler cannot see their values.
 
-    A multiplication by a power that the compiler knew would become a shift, on the busier pipe of the GPU.
+    It would replace a multiplication by a power of two that it knew by a shift, on the busier pipe of the
+    GPU.
     """
     powers = np.zeros(1, OPAQUE)
     powers["power"] = powers["power_again"] = np.uint32(1) << np.arange(32, dtype=np.uint32)

@@ -274,9 +274,9 @@ def load_int64(builder: ir.IRBuilder, address: Any, index: int) -> Any:
 
 
 def clamp(builder: ir.IRBuilder, value: Any, most: Any) -> Any:
-    """Emit code that limits `value` to 0 .. `most`, and `most` to the 64 bytes of one row.
+    """Emit code that limits `value` to 0 .. min(most, 64), where 64 is the number of bytes of one row.
 
-    Return the value.
+    Return the limited value.
     """
     zero, row = INT64(0), INT64(ROW_BYTES)
     most = builder.select(builder.icmp_signed("<", most, row), most, row)

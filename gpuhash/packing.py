@@ -84,7 +84,7 @@ def join(messages: Sequence[bytes]) -> tuple[Bytes, Offsets]:
 
 
 def integers(values: Any, wanted: str) -> Offsets:
-    """Check that `values` is a one-dimensional row of positions, and return it as contiguous int64.
+    """Check that `values` is a one-dimensional array of whole numbers, and return it as contiguous int64.
 
     Raises InvalidInputError otherwise; `wanted` is the part of the message that says what is needed.
     """

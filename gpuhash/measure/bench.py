@@ -44,7 +44,7 @@ class Case:
 
     @property
     def which(self) -> Algorithm | None:
-        """The hash algorithm of the case; None for a header search."""
+        """The hash algorithm of this benchmark case; None for a header search."""
         return None if self.algorithm == SEARCH else Algorithm(self.algorithm)
 
 
@@ -139,7 +139,7 @@ def _verify(case: Case, name: str) -> int:
 
 
 def _stages(case: Case, name: str) -> list[Stage]:
-    """Return the stages (such as the kernel alone) of a case to time on the backend called `name`."""
+    """Return the stages (such as the kernel alone) of a benchmark case, to be timed on the backend `name`."""
     which = case.which
     if which is None:
         count = min(case.count, REFERENCE_MESSAGES) if name == "reference" else case.count
@@ -157,7 +157,7 @@ def _first(messages: Messages, count: int) -> Messages:
 
 
 def time_together(timed: list[Stage], seconds: float) -> list[list[float]]:
-    """Run the stages in turn; return for each stage a list of seconds per call, one number per run.
+    """Run the stages of a benchmark in turn; return for each the seconds per call, one number per run.
 
     `seconds` is about the time to spend per stage.
     """

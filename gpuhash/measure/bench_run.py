@@ -43,7 +43,7 @@ class Files:
                 whole_file.require(path)
 
     def write(self, measured: "Measured") -> None:
-        """Write what was measured to the files, each in its format: JSON, CSV or a plot."""
+        """Write the results of a benchmark to these files, each in its format: JSON, CSV or a plot."""
         if self.json is not None:
             text = document.to_json(
                 machine.describe(), measured.conditions, measured.method, measured.results, measured.beside
@@ -132,7 +132,7 @@ def backends_for(asked: list[str] | None) -> list[str]:
 def cases_of(
     chosen: list[str], names: list[str], message_bytes: int, batches: tuple[int, ...]
 ) -> Iterator[Case]:
-    """Yield the cases to benchmark for the `chosen` algorithms, at each size of a batch."""
+    """Yield the benchmark cases for the `chosen` algorithms, one for each size of a batch."""
     for name in chosen:
         if name == SEARCH:
             count = max(stages.SEARCH_NONCES[backend] for backend in names)
@@ -146,7 +146,7 @@ def cases_of(
 
 
 def grid_of(chosen: list[str]) -> Iterator[Case]:
-    """Yield a case for each size of message and of batch, for each of the `chosen` algorithms."""
+    """Yield a benchmark case for each size of message and of batch, for each of the `chosen` algorithms."""
     for name in chosen:
         if name == SEARCH:
             continue
@@ -173,6 +173,6 @@ def measure_peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerRes
 
 
 def _kernel_rate(stage: stages.Stage) -> float:
-    """Return the hashes per second of a stage, measured as the median of a few calls."""
+    """Measure a stage by a few calls; return its hashes per second, by the median call."""
     times = benchmark.time_together([stage], seconds=2.0)[0]
     return stage.hashes / statistics.median(times)

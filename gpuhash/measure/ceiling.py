@@ -27,11 +27,12 @@ class Ceiling:
 def of(backend: str, which: Algorithm | None, message_bytes: int) -> Ceiling | None:
     """Return the most hashes per second that a backend can do on this machine, and the formula.
 
-    `which` is the algorithm, or None for a header search. On a CPU the lower of two bounds counts: what all
-    vector units allow, and what those that shift allow. Where SHA-256 is computed by SHA instructions, it is
-    what the units allow for the instructions of a hash. Waiting for results is no such bound, because a CPU
-    works on several steps at once; `of_cpu` tells it beside these. The result is None where there is no
-    model: for the reference backend, and for some GPUs and message lengths.
+    `which` is the algorithm, or None for a header search. On a CPU the result is the lower of two bounds:
+    what all vector units allow, and what those units allow that can shift. Where SHA-256 is computed by SHA
+    instructions, it is what the units allow for the instructions of a hash. The time that operations wait for
+    each other's results is no such bound, because a CPU works on several steps at once; `of_cpu` computes it
+    as well. The result is None where there is no model: for the reference backend, and for some GPUs and
+    message lengths.
     """
     if backend == "cpu" and uses_sha_instructions(which):
         return Ceiling(hashes_per_s=_by_sha(which, message_bytes), formula=BY_SHA)
@@ -76,9 +77,10 @@ def _kernel(which: Algorithm | None, message_bytes: int) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuBounds:
-    """Holds three bounds of this CPU for one algorithm on vector lanes, in hashes per second.
+    """Holds the bounds of this CPU for one algorithm, in hashes per second.
 
-    They are those of all units, of shifts, and of waiting. `by_sha` is the bound of SHA instructions, if the
+    On vector lanes they are `by_units`, what all vector units allow, `by_shifts`, what the units that shift
+    allow, and `by_chain`, what waiting for results allows. `by_sha` is the bound of SHA instructions, if the
     CPU has them.
     """
 
@@ -121,7 +123,7 @@ def _by_units(which: Algorithm | None, message_bytes: int) -> float:
 
 
 def _by_shifts(which: Algorithm | None, message_bytes: int) -> float:
-    """Return the hashes per second that those vector units of this CPU allow that shift."""
+    """Return the hashes per second that the vector units which can shift allow on this CPU."""
     shifts = cpu_operations.shifts_per_hash(which, message_bytes)
     return _shifts_per_s() * cpu_operations.lanes_of(which) / shifts
 

@@ -20,7 +20,7 @@ class Conditions:
 
 
 class Watch:
-    """Records the time and the CPU times when it is made, and says at the end what happened since."""
+    """Measures under which conditions a benchmark runs, from the making of this object to `conditions`."""
 
     def __init__(self, cpu_times: Path = CPU_TIMES) -> None:
         self._file = cpu_times
@@ -30,7 +30,7 @@ class Watch:
         self._own_s = _own_seconds()
 
     def conditions(self) -> Conditions:
-        """Return when this watch began, how long it ran, and how busy other programs kept the CPUs since."""
+        """Return when the benchmark began, how long it ran, and how busy other programs kept the CPUs."""
         elsewhere = None
         after = _busy_and_all(self._file)
         if self._before is not None and after is not None and after[1] > self._before[1]:

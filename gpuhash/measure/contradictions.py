@@ -51,7 +51,7 @@ def _equal(value: float | None, expected: float | None) -> bool:
 
 
 def _has_all_of_energy(row: Row) -> bool:
-    """Return whether a figure has all that a measured energy has, or nothing of it."""
+    """Return whether a figure has either all fields of a measured energy or none of them."""
     names = ("joules_per_hash", "net_joules_per_hash", "mean_w")
     return {row[name] is not None for name in names} == {bool(row["power_source"])}
 

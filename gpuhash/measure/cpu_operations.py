@@ -35,17 +35,17 @@ def operations_per_hash(which: Algorithm | None, length: int) -> int:
 
 
 def shifts_per_hash(which: Algorithm | None, length: int) -> int:
-    """Return how many of these operations shift or rotate, which only some units of a CPU can do."""
+    """Return how many vector operations of a hash shift or rotate, which only some units of a CPU can do."""
     return _per_hash(which, length).shifts
 
 
 def lanes_of(which: Algorithm | None) -> int:
-    """Return how many messages are hashed together with an algorithm; None stands for the header search."""
+    """Return how many messages the cpu backend hashes together by an algorithm; None is a header search."""
     return cpu_keccak.LANES if which in (Algorithm.KECCAK256, Algorithm.SHA3_256) else cpu_sha256.LANES
 
 
 def search_chain() -> int:
-    """Return the longest chain of a header search: how many operations each wait for the one before."""
+    """Return the longest chain of operations in a hash of a header search: each waits for the one before."""
     return _chain(_emit_search, bits=32, varying=1, fixed=19)
 
 
@@ -72,16 +72,16 @@ class _Count(NamedTuple):
     shifts: int
 
     def times(self, factor: int) -> "_Count":
-        """Return the counts of a piece of code that runs `factor` times."""
+        """Return the counts of vector operations of code that runs this piece of code `factor` times."""
         return _Count(self.operations * factor, self.shifts * factor)
 
     def plus(self, other: "_Count") -> "_Count":
-        """Return the counts of both pieces of code together."""
+        """Return the sum of two counts: the vector operations of one piece of code followed by the other."""
         return _Count(self.operations + other.operations, self.shifts + other.shifts)
 
 
 def _per_hash(which: Algorithm | None, length: int) -> _Count:
-    """Return the operations, and the shifts among them, for a message of `length` bytes in each lane."""
+    """Return how many vector operations, and how many shifts, hash a message of `length` bytes per lane."""
     if which is None:
         return _search()
     if which in (Algorithm.SHA256, Algorithm.SHA256D):
@@ -112,7 +112,7 @@ def _compress() -> _Count:
 
 @cache
 def _compress_known() -> _Count:
-    """Count the last block of a message of whole blocks: the words of its schedule never change."""
+    """Count the operations that compress a last block of padding alone, whose schedule words never change."""
 
     def emit(lanes: Lanes, words: list[Any], fixed: list[Any]) -> list[Any]:
         return cpu_sha256.Rounds(lanes).compress_known(words, fixed)
@@ -144,9 +144,10 @@ def _counted(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> _Count:
 
 
 def _emitted(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any], list[Any], set[int]]:
-    """Emit operations; return their instructions, the results, and the ids of values that differ per message.
+    """Run `emit`; return the instructions that it emits, its results, and the ids of varying values.
 
-    `emit` gets `varying` vectors that differ per message and `fixed` vectors that do not.
+    `emit` gets `varying` vectors that differ per message and `fixed` vectors that do not. A value varies if
+    it depends on one of the former.
     """
     vector = ir.VectorType(ir.IntType(bits), VECTOR_BITS // bits)
     signature = ir.FunctionType(ir.VoidType(), [vector] * (varying + fixed))
@@ -162,7 +163,10 @@ def _emitted(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any]
 
 
 def _chain(emit: Emit, *, bits: int, varying: int, fixed: int) -> int:
-    """Return the number of operations on the longest way from a word that varies to a result."""
+    """Return how many operations wait for each other in a row, from a varying value to a result of `emit`.
+
+    It is the longest such chain in the code that `emit` emits.
+    """
     instructions, results, changing = _emitted(emit, bits, varying, fixed)
     depth: dict[int, int] = {}
     for instruction in instructions:
@@ -173,7 +177,7 @@ def _chain(emit: Emit, *, bits: int, varying: int, fixed: int) -> int:
 
 
 def _count(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
-    """Return how many emitted vector operations the results need and that depend on a varying word."""
+    """Return how many vector operations `emit` emits that a result needs and that vary per message."""
     needed, users, changing = _needed(emit, bits, varying, fixed)
     # A sum that is only a term of another sum is counted as part of the other sum.
     parts = {
@@ -186,7 +190,7 @@ def _count(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
 
 
 def _count_shifts(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int:
-    """Return how many shifts are among the emitted operations that the results need and that vary."""
+    """Return how many shifts `emit` emits that a result needs and that vary per message."""
     needed, _users, changing = _needed(emit, bits, varying, fixed)
     return sum(
         ROTATION_SHIFTS if _is_rotation(one) else one.opname == "lshr"
@@ -196,9 +200,9 @@ def _count_shifts(emit: Emit, *, bits: int, varying: int, fixed: int = 0) -> int
 
 
 def _needed(emit: Emit, bits: int, varying: int, fixed: int) -> tuple[list[Any], Counter[int], set[int]]:
-    """Emit operations; return the instructions that results need, the uses of each, and the ids that vary.
+    """Run `emit`; return the instructions that its results need, the last one first.
 
-    The last instruction comes first.
+    The other two values are how often each value is used, by id, and the ids of values that vary per message.
     """
     instructions, results, changing = _emitted(emit, bits, varying, fixed)
     users = Counter(map(id, results))
@@ -239,9 +243,9 @@ def _is_rotation(instruction: Any) -> bool:
 
 
 def _is_free(instruction: Any) -> bool:
-    """Return whether an instruction becomes no operation of its own on the CPU.
+    """Return whether an LLVM instruction becomes no operation of its own on the CPU.
 
-    These are the mark of a settled sum, and a complement: every CPU has an AND that complements an operand.
+    Such are the mark of a settled sum, and a complement: every CPU has an AND that complements an operand.
     """
     settled = instruction.opname == "call" and isinstance(instruction.callee, ir.InlineAsm)
     return settled or (instruction.opname == "xor" and _is_constant(instruction.operands[1], -1))

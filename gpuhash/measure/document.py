@@ -56,7 +56,7 @@ class Benchmark:
 
 
 def method_of(seconds: float, energy_window_s: float) -> Method:
-    """Return how a benchmark with this time per stage and this window of energy (s) makes figures."""
+    """Return the Method of a benchmark with these seconds per stage and this window of energy (seconds)."""
     return Method(
         seconds_per_stage=seconds, energy_window_s=energy_window_s, warm_up_calls=bench.WARM_UP_CALLS
     )
@@ -186,7 +186,7 @@ def _version_fault(document: dict[str, Any]) -> str:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict.
+    """Return the pairs of a JSON object as a dict.
 
     Raise ValueError if a key stands twice: readers differ on which counts.
     """

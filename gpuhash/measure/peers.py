@@ -36,7 +36,7 @@ class PeerResult:
 
 
 def with_peers(algorithms: Iterable[str]) -> list[str]:
-    """Return those of the algorithms that an installed program (hashcat or openssl) also has."""
+    """Return those of the algorithms that an installed other program (hashcat or openssl) has as well."""
     found = set(HASHCAT_MODES if shutil.which("hashcat") else ())
     found |= set(OPENSSL_NAMES if shutil.which("openssl") else ())
     return [name for name in algorithms if name in found]
@@ -45,7 +45,7 @@ def with_peers(algorithms: Iterable[str]) -> list[str]:
 def beside_hashcat(
     algorithm: str, backend: str, ours: Callable[[], float], rounds: int = 3
 ) -> PeerResult | None:
-    """Run ours and hashcat in turn and return both speeds.
+    """Run our hashing and hashcat's in turn, and return both speeds.
 
     `ours` measures and returns our hashes per second. Returns None if hashcat is not installed or has no mode
     for the algorithm. Raises GpuhashError with hashcat's output if it prints no speed.
@@ -60,7 +60,7 @@ def beside_hashcat(
 def beside_openssl(
     algorithm: str, backend: str, message_bytes: int, ours: Callable[[], float], rounds: int = 3
 ) -> PeerResult | None:
-    """Run ours and openssl speed on all cores in turn and return both speeds.
+    """Run our hashing and that of openssl speed in turn, on all cores, and return both speeds.
 
     `ours` measures and returns our hashes per second. Returns None if openssl is not installed or lacks the
     algorithm, and for a backend other than cpu. Raises GpuhashError if openssl prints no speed.

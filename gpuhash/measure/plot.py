@@ -39,7 +39,7 @@ def require(path: Path) -> Any:
 
 
 def specification(results: list[Result]) -> dict[str, Any]:
-    """Return the chart as a Vega-Lite document: a colour per backend, a dash pattern per stage."""
+    """Return the chart of benchmark results as a Vega-Lite document: backends by colour, stages by dashes."""
     panels = [_panel(result) for result in results]
     rows = [
         {

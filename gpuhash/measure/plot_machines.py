@@ -23,7 +23,10 @@ def write_svg(lines: Sequence[Line], path: Path) -> None:
 
 
 def specification(lines: Sequence[Line]) -> dict[str, Any]:
-    """Return the chart as a Vega-Lite document: a bar per machine and backend, fastest first."""
+    """Return the chart of many machines as a Vega-Lite document: a bar per machine and backend.
+
+    The fastest comes first.
+    """
     panels: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         panels.setdefault(case_of(line.result), []).append(line)
@@ -80,7 +83,7 @@ def _panel(lines: list[Line]) -> dict[str, Any]:
 
 
 def _row(line: Line) -> dict[str, Any]:
-    """Return the values of one figure that the chart shows: name, speed, and the middle half of its runs."""
+    """Return the values of one benchmark result for its chart: name, speed, middle half of its runs."""
     return {
         "name": f"{line.name}, {line.result.backend}",
         "backend": line.result.backend,

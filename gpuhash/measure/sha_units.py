@@ -27,9 +27,9 @@ Mix = Counter[str]  # how many instructions of each kind
 
 
 def hashes_per_s(which: Algorithm | None, length: int, thread_count: int) -> float:
-    """Return the most hashes per second of `thread_count` threads, measured; None stands for a header search.
+    """Measure and return the most hashes per second that SHA instructions allow `thread_count` threads.
 
-    `length` is that of a message in bytes.
+    `which` is SHA-256, SHA-256d, or None for a header search; `length` is that of a message in bytes.
     """
     state = np.ones((CHAINS, 4), np.uint32)
     return rounds_per_s(thread_count, spin_of(which, length), ROUNDS, state)
@@ -53,7 +53,7 @@ def instructions_per_hash(which: Algorithm | None, length: int) -> Mix:
 
 @cache
 def spin_of(which: Algorithm | None, length: int) -> Callable[[int, Any], None]:
-    """Compile the loop whose every round has the instructions of one hash; return it.
+    """Compile and return a loop whose every round runs the instructions of one hash, to measure their speed.
 
     Its arguments are the number of rounds and u32[CHAINS, 4].
     """
@@ -105,7 +105,7 @@ def _emit_one(rounds: ShaRounds, kind: str, chain: Any, unknown: Any) -> Any:
 
 
 def _interleaved(mix: Mix) -> list[str]:
-    """Return the kinds of a mix, each as often as it is counted, spread evenly."""
+    """Return the instruction kinds of a mix as a list, each as often as the mix counts it, spread evenly."""
     places = [
         ((number + 0.5) / count, kind) for kind, count in sorted(mix.items()) for number in range(count)
     ]
@@ -150,7 +150,7 @@ def _rehash() -> Mix:
 
 
 def _per_stream(emit: Emit, *, varying: int, fixed: int) -> Mix:
-    """Emit instructions for all streams; return how many of each kind one stream has.
+    """Emit the instructions for all streams; return how many of each kind the hash of one stream takes.
 
     Counted are those that the results need and that depend on a vector that varies. `emit` gets `varying`
     vectors that differ per message and `fixed` ones that do not.
@@ -174,7 +174,7 @@ def _per_stream(emit: Emit, *, varying: int, fixed: int) -> Mix:
 
 
 def _kind(instruction: Any) -> str:
-    """Return the kind of an instruction; a reversal of bytes is a shuffle on these CPUs."""
+    """Return the kind of an LLVM instruction in a Mix; a reversal of bytes is a shuffle on these CPUs."""
     if instruction.opname != "call":
         return "add" if instruction.opname == "add" else "shuffle"
     name = str(instruction.callee.name)

@@ -75,7 +75,7 @@ def of_batch(backend: str, which: Algorithm, messages: Messages) -> list[Stage]:
 
 
 def beside_peer(backend: str, which: Algorithm | None) -> Stage:
-    """Return the kernel stage to run in turn with another program; `which` is None for a header search.
+    """Return the kernel stage to time in turn with another program; `which` is None for a header search.
 
     Programs such as hashcat make their candidates in the memory in which they hash them. The messages here
     are therefore few enough to stay in the cache of a CPU, and they are hashed again and again.
@@ -103,7 +103,7 @@ def _repeat(tasks: list[Callable[[], None]]) -> None:
 
 
 def of_search(backend: str, header: bytes, count: int) -> list[Stage]:
-    """Return the work of a header search that a benchmark times, not yet run: kernel alone and end to end.
+    """Return the stages, to be timed, of a header search with one backend: kernel alone and end to end.
 
     Each tries `count` nonces for a target that no hash meets.
     """

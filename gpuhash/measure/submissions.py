@@ -59,7 +59,7 @@ class Line:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the files to read: those named, and the JSON files of the folders named, each once.
+    """Return the benchmark files to read: those named, and the JSON files of the folders named, each once.
 
     Raises InvalidInputError for a path that does not exist and for a folder without a JSON file.
     """
@@ -168,7 +168,7 @@ def broken_rules(benchmark: Benchmark, result: Result) -> list[str]:
 
 
 def cost_of(price_per_hour: float | None, result: Result) -> float | None:
-    """Return the cost of HASHES_PRICED hashes at this price and speed; None without a price."""
+    """Return the cost of HASHES_PRICED hashes at a price per hour and a measured speed; None for no price."""
     if price_per_hour is None:
         return None
     return price_per_hour / 3600 / result.hashes_per_s * HASHES_PRICED
@@ -195,7 +195,7 @@ def prices_of(texts: Iterable[str]) -> dict[str, float]:
 
 
 def _names(files: Sequence[Path]) -> list[str]:
-    """Return a name per file: its own without .json, with the folder in front where two would be equal."""
+    """Return a name per benchmark file: its own without .json, after that of its folder if two are equal."""
     short = [path.stem for path in files]
     return [
         f"{path.parent.name}/{stem}" if short.count(stem) > 1 else stem

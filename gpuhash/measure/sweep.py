@@ -92,7 +92,7 @@ def sweep(
 
 
 def refuse() -> NoReturn:
-    """Raise MeasurementRefusedError, which says that the user must allow clock changes."""
+    """Raise MeasurementRefusedError: the user must allow that the GPU's clocks are changed."""
     raise MeasurementRefusedError(
         "a sweep locks the clocks of the GPU for everybody who uses it; "
         "pass --allow-clock-changes if nobody else uses the GPU"

@@ -17,7 +17,7 @@ UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def of_results(results: Sequence[Result]) -> Table:
-    """Return a table with a line per stage of each case; energy columns appear only if an energy is known."""
+    """Return a table of benchmark results, a line per stage of each case; energy only if one is known."""
     names = ["algorithm", "bytes", "batch", "backend", "stage", "hashes/s", "bytes/s", "x ref", "of limit"]
     if any(result.joules_per_hash is not None for result in results):
         names += ["nJ/hash", "net nJ/hash", "W", "MHz"]
@@ -104,7 +104,7 @@ def of_machines(submissions: Iterable[Submission]) -> Table:
 
 
 def of_lines(lines: Sequence[Line]) -> Table:
-    """Return a table with a line per figure of many machines; energy and cost only where there are any."""
+    """Return a table of the benchmark figures of many machines, a line each; energy and cost if known."""
     names = ["algorithm", "bytes", "batch", "stage", "file", "backend", "hashes/s", "spread", "of limit"]
     energy = any(line.result.joules_per_hash is not None for line in lines)
     priced = any(line.cost is not None for line in lines)
@@ -195,7 +195,7 @@ def of_cpu_bounds(bounds: Iterable[CpuBounds]) -> Table:
 
 
 def of_sweep(sweep: Sweep) -> Table:
-    """Return a table with a line per clock of a sweep; a star marks the clock with the least energy."""
+    """Return a table of energy per hash, a line per clock of a GPU; a star marks the one with the least."""
 
     def row(point: Point) -> tuple[str, ...]:
         name = "default" if point.locked_mhz is None else str(point.locked_mhz)

@@ -76,7 +76,7 @@ def _generate_spin(context: Any, builder: ir.IRBuilder, operands: Any, n_chains:
 
 @intrinsic
 def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit CHAINS chains of operations that do not wait for each other: all that the vector units can do."""
+    """Emit CHAINS chains of operations that do not wait for each other, so that all vector units are busy."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         return _generate_spin(context, builder, arguments, CHAINS, _add_and_xor)
@@ -86,7 +86,7 @@ def _spin(_typing: Any, rounds: Any, state: Any) -> Any:
 
 @intrinsic
 def _spin_chain(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit one chain of operations, in which each waits for the one before."""
+    """Emit one chain of vector operations, in which each waits for the one before."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         return _generate_spin(context, builder, arguments, 1, _add_and_xor)
@@ -96,7 +96,7 @@ def _spin_chain(_typing: Any, rounds: Any, state: Any) -> Any:
 
 @intrinsic
 def _spin_rotations(_typing: Any, rounds: Any, state: Any) -> Any:
-    """Emit CHAINS chains of rotations that do not wait for each other: all that shifting units can do."""
+    """Emit CHAINS chains of rotations that do not wait for each other, so that all units that shift work."""
 
     def generate(context: Any, builder: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
         return _generate_spin(context, builder, arguments, CHAINS, _rotate_twice)
@@ -120,16 +120,15 @@ def _spin_rotations_often(rounds: int, state: Any) -> Any:
 
 
 def operations_per_s(thread_count: int) -> float:
-    """Return the vector operations per second of `thread_count` threads that work at the same time.
+    """Measure and return the vector operations per second of `thread_count` threads that work together.
 
-    They are measured. Each thread counts only the CPU time that it got, so other programs do not lower the
-    figure.
+    Each thread counts only the CPU time that it got, so other programs do not lower the figure.
     """
     return _sum_of_threads(thread_count, _spin_often, CHAINS)
 
 
 def chained_operations_per_s(thread_count: int) -> float:
-    """Return the measured vector operations per second of threads in which each operation waits for the last.
+    """Measure and return the vector operations per second of threads in which each waits for the one before.
 
     For one thread this is the clock divided by the latency of an operation.
     """
@@ -137,7 +136,7 @@ def chained_operations_per_s(thread_count: int) -> float:
 
 
 def shifts_per_s(thread_count: int) -> float:
-    """Return the measured shifts per second of the units that can shift, on `thread_count` threads.
+    """Measure and return the shifts per second that vector units can do, on `thread_count` threads.
 
     A rotation counts as ROTATION_SHIFTS shifts.
     """
