@@ -58,22 +58,22 @@ class Attribution:
 
     @property
     def pool(self) -> str | None:
-        """Return the slug of the first candidate's pool; None where no rule matched."""
+        """Return the slug of the pool that the best matching rule names; None where no rule matched."""
         return self.candidates[0].pool if self.candidates else None
 
     @property
     def rule_id(self) -> str | None:
-        """Return the id of the first candidate's rule, which decides the pool; None where no rule matched."""
+        """Return the id of the best matching rule, which decides the pool; None where no rule matched."""
         return self.candidates[0].rule_id if self.candidates else None
 
     @property
     def method(self) -> Literal["payout", "tag"] | None:
-        """Return whether the deciding rule matched a payout or a tag; None where no rule matched."""
+        """Return whether the best matching rule matched a payout or a tag; None where no rule matched."""
         return self.candidates[0].method if self.candidates else None
 
     @property
     def conflicts(self) -> tuple[Candidate, ...]:
-        """Return the candidates whose pool is another one than the first candidate's."""
+        """Return the matching rules that name another pool than the best one does."""
         return tuple(candidate for candidate in self.candidates if candidate.pool != self.pool)
 
 
@@ -90,12 +90,12 @@ def attribute(
 
 
 def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:
-    """Match the coinbases of many blocks.
+    """Match the coinbases of many blocks with all pool rules; return a table of the matches.
 
-    Return a table with a row per block and matching rule, in block order. The best match of a block has rank
-    1. A block that no rule matches has no row. `blocks` has the columns block_hash binary, height int32,
-    coinbase_script binary and coinbase_outputs list<struct<value_sat int64, script binary>>; the result has
-    those of CANDIDATES.
+    It has a row per block and matching rule, in block order. The best match of a block has rank 1. A block
+    that no rule matches has no row. `blocks` has the columns block_hash binary, height int32, coinbase_script
+    binary and coinbase_outputs list<struct<value_sat int64, script binary>>; the result has those of
+    CANDIDATES.
     """
     batches = (
         _match_batch(rules, batch)
@@ -107,10 +107,10 @@ def match_candidates(rules: RuleSet, blocks: pa.Table) -> pa.Table:
 
 
 def _match_batch(rules: RuleSet, blocks: pa.RecordBatch) -> pa.RecordBatch:
-    """Match the coinbases of one Arrow batch of blocks.
+    """Match the coinbases of one Arrow batch of blocks with all pool rules; return a batch of the matches.
 
-    Return a batch with a row per block and matching rule. It has the columns of CANDIDATES: the block, the
-    rank (1 is the best match), the rule and where it matched.
+    It has a row per block and matching rule, with the columns of CANDIDATES: the block, the rank (1 is the
+    best match), the rule and where it matched.
     """
     columns: dict[str, list[object]] = {name: [] for name in CANDIDATES.names}
     for block_hash, height, coinbase_script, outputs in zip(
@@ -145,7 +145,7 @@ def _candidates(
 ) -> list[Candidate]:
     """Return every pool rule that matches one coinbase, the best first; each rule appears once.
 
-    Payouts come before tags: payouts by falling amount, tags by falling length, then by their position.
+    Payouts come before tags: payouts by falling amount, tags by falling length, each then by position.
     """
     payouts = [
         Candidate(pool=rule.pool, rule_id=rule.rule_id, method="payout", position=index, value_sat=value_sat)

@@ -98,10 +98,7 @@ def _polymod(groups: list[int]) -> int:
 
 
 def _bytes_of_groups(groups: list[int]) -> bytes | None:
-    """Join groups of 5 bits to bytes and return them.
-
-    The result is None where the padding exceeds 4 bits or is not zero.
-    """
+    """Join groups of 5 bits to bytes and return the bytes; None if the padding exceeds 4 bits or is not 0."""
     number = 0
     for group in groups:
         number = number << 5 | group

@@ -21,7 +21,7 @@ Height = Annotated[int, Field(ge=0, le=MAX_HEIGHT)]
 
 
 class StrictModel(BaseModel):
-    """Is the base of the shapes of TOML tables: an unknown key, or a value of another type, is an error."""
+    """Is the base class of all TOML tables here: an unknown key, or a value of another type, is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -47,7 +47,7 @@ class WrittenRule(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Return the rule.
+        """Check a pool rule as read from TOML, and return it.
 
         Raise ValueError unless it has exactly one pattern, a long enough tag and ordered heights.
         """
@@ -62,7 +62,7 @@ class WrittenRule(StrictModel):
 
 
 class WrittenMaker(StrictModel):
-    """Checks one maker of block templates as written in a pool's TOML file: name, tag, heights, source.
+    """Checks the TOML table of one maker of block templates: name, tag, heights, source.
 
     A pool whose templates others make names such a maker by a tag in its coinbases.
     """
@@ -82,10 +82,9 @@ class WrittenMaker(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Return the maker.
+        """Check a maker of block templates as read from TOML, and return it.
 
-        Raise ValueError unless it has exactly one of both forms of a tag, a long enough tag and ordered
-        heights.
+        Raise ValueError unless it has either `tag` or `tag_hex`, a long enough tag and ordered heights.
         """
         if (self.tag is None) == (self.tag_hex is None):
             raise ValueError("needs exactly one of tag, tag_hex")
@@ -108,7 +107,7 @@ class PoolFile(StrictModel):
 
 
 class WrittenMember(StrictModel):
-    """Checks one member pool of an entity as written in TOML: slug, first and last date, and source."""
+    """Checks one member pool of an owner or group as written in TOML: slug, first and last date, source."""
 
     pool: Slug
     from_date: dt.date | None = None
@@ -118,14 +117,14 @@ class WrittenMember(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        """Return the membership; raise ValueError where from_date is after to_date."""
+        """Check a membership as read from TOML, and return it; raise ValueError if its dates are reversed."""
         if self.from_date and self.to_date and self.from_date > self.to_date:
             raise ValueError(f"from_date {self.from_date} is after to_date {self.to_date}; swap them")
         return self
 
 
 class WrittenEntity(StrictModel):
-    """Checks one entity (a group of pools) as written in TOML: id, name, kind, and member pools."""
+    """Checks one entity (an owner or group of pools) as written in TOML: id, name, kind, and member pools."""
 
     entity: Slug
     name: Text
@@ -135,6 +134,6 @@ class WrittenEntity(StrictModel):
 
 
 class EntitiesFile(StrictModel):
-    """Checks the file of all entities, entities.toml, which holds a list of groups of pools."""
+    """Checks entities.toml, the TOML file that lists all entities: owners and groups of pools."""
 
     entities: list[WrittenEntity] = []

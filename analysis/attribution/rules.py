@@ -103,7 +103,7 @@ class Maker:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Holds one pool and its rules: `slug` is its file name, `name` is for people.
+    """Holds one pool and its rules: `slug` is the name of its file, `name` is for people.
 
     `aliases` are the names that lists of other people use for the pool.
     """
@@ -118,7 +118,7 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """Holds that a pool (its slug) belongs to an entity from from_date to to_date, both included.
+    """Says that a pool (its slug) belongs to an entity from from_date to to_date, both included.
 
     None as a date means that there is no limit on that side.
     """
@@ -141,14 +141,14 @@ class Entity:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Holds all pools and entities of one folder of rules, sorted, and makes tables and indexes of them."""
+    """Holds all pools and entities of one folder of rules, sorted; makes tables and indexes of them."""
 
     pools: tuple[Pool, ...]
     entities: tuple[Entity, ...]
 
     @cached_property
     def hash(self) -> str:
-        """Return the SHA-256, in hex, of all that can change a result.
+        """Return the SHA-256, in hex, of all in these rules that can change a result.
 
         That is rules, makers, pool names and memberships; links, notes and sources do not count.
         """
@@ -164,7 +164,7 @@ class RuleSet:
 
     @cached_property
     def tag_rules(self) -> dict[bytes, list[Rule]]:
-        """Map the first MIN_TAG_BYTES bytes of a tag to all tag rules that begin so; no tag is shorter."""
+        """Return all tag rules in lists, by the first MIN_TAG_BYTES bytes of their tag; no tag is shorter."""
         by_head: dict[bytes, list[Rule]] = {}
         for rule in self._rules("tag"):
             by_head.setdefault(rule.pattern[:MIN_TAG_BYTES], []).append(rule)
@@ -172,7 +172,7 @@ class RuleSet:
 
     @cached_property
     def payout_rules(self) -> dict[bytes, list[Rule]]:
-        """Map each output script to its payout rules.
+        """Return the payout rules of each output script, by the script.
 
         The height bounds of the rules of one script never overlap.
         """
@@ -186,7 +186,7 @@ class RuleSet:
 
     @cached_property
     def slug_of_name(self) -> dict[str, str]:
-        """Map the name and each alias of a pool, case folded, to its slug.
+        """Return the slug of each pool by its name and each alias, case folded.
 
         It serves to read the labels that others publish.
         """
@@ -198,7 +198,7 @@ class RuleSet:
         return pa.Table.from_pylist(rows, schema=POOLS)
 
     def names_table(self) -> pa.Table:
-        """Return a table that maps each lower-case name, alias and slug to the slug of its pool.
+        """Return a table of each lower-case name, alias and slug of a pool beside the pool's slug.
 
         A text that is a name of one pool and the slug of another means the pool of that name.
         """
@@ -224,7 +224,7 @@ class RuleSet:
 
 
 def default_rules_dir() -> Path:
-    """Return the folder of the project's own pool rules: that of the checkout, else of the installed package.
+    """Return the folder of this project's pool rules: that of the checkout, else of the installed package.
 
     Raises RulesError where neither folder exists.
     """
@@ -237,7 +237,7 @@ def default_rules_dir() -> Path:
 
 
 def load_rules(path: Path) -> RuleSet:
-    """Read every *.toml of a folder of pool rules, and return them as one RuleSet.
+    """Read the TOML files of a folder of pool rules, and return them as one RuleSet.
 
     Each <slug>.toml is a pool; entities.toml, if present, groups pools. Raises RulesError for a folder
     without rules, for a malformed file, and for rules that contradict each other.
@@ -263,9 +263,9 @@ def load_rules(path: Path) -> RuleSet:
 
 
 def _parse(file: Path, shape: type[FileModel]) -> FileModel:
-    """Read a TOML file and return it as an object of the class `shape`.
+    """Read a TOML file and return it as an object of the class `shape`, which checks it.
 
-    Raise RulesError where it does not fit.
+    Raise RulesError if the file cannot be read or does not fit.
     """
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -281,7 +281,7 @@ def _parse(file: Path, shape: type[FileModel]) -> FileModel:
 
 
 def _describe(problem: Any, content: Any) -> str:
-    """Return a text on one fault that pydantic found: the keys that lead to it, its table, and the fault.
+    """Return the text of one pydantic error in a TOML file: the keys that lead to it, its table, the fault.
 
     Items of a list are counted from 1.
     """
@@ -324,7 +324,7 @@ def _load_pool(file: Path) -> Pool:
 
 
 def _maker(slug: str, entry: WrittenMaker) -> Maker:
-    """Return the Maker of a pool for a maker of templates as it was read from a TOML file."""
+    """Convert a maker of block templates, as read from a pool's TOML file, to a Maker."""
     return Maker(
         pool=slug,
         maker=entry.name,
@@ -335,7 +335,7 @@ def _maker(slug: str, entry: WrittenMaker) -> Maker:
 
 
 def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
-    """Return the Rule for a pool rule as it was read from a TOML file.
+    """Convert a pool rule, as read from a TOML file, to a Rule.
 
     Its id is made of pool, method and pattern; @from_height is added if an earlier rule has the same id.
     """
@@ -407,7 +407,7 @@ def _refuse_shared_names(pools: Iterable[Pool]) -> None:
 
 
 def _refuse_overlaps(spans: Iterable[tuple[tuple[Any, ...], Any, Any, str]]) -> None:
-    """Raise RulesError where two spans of the same key overlap.
+    """Raise RulesError where two spans (of heights or dates) with the same key overlap.
 
     A span is its key, its first and last value, both included, and a text that names it in the error.
     """
@@ -422,5 +422,5 @@ def _refuse_overlaps(spans: Iterable[tuple[tuple[Any, ...], Any, Any, str]]) -> 
 
 
 def _decisive_part(rule: Rule) -> list[Any]:
-    """Return as a list what in a rule can change a result: method, pattern in hex, and both height bounds."""
+    """Return what can change a result in a pool rule: method, pattern in hex, and both height bounds."""
     return [rule.method, rule.pattern.hex(), rule.from_height, rule.to_height]
