@@ -22,7 +22,7 @@ COMMENT: Final = re.compile(r"\([^)]*\)")
 
 
 def node_names(connection: duckdb.DuckDBPyConnection, models: Iterable[Model]) -> list[str]:
-    """Return the names of all nodes that the marts of a database know, sorted."""
+    """Return the names of all nodes that the marts of a database or its run_manifest mention, sorted."""
     marts = [model.name for model in models if NODE in model.column_names]
     names = {
         name
@@ -36,7 +36,7 @@ def node_names(connection: duckdb.DuckDBPyConnection, models: Iterable[Model]) -
 
 
 def selected(model: Model, column: str) -> str:
-    """Return the SQL expression that writes one column of a mart without names of nodes and free text.
+    """Return the SQL expression for one column of a mart, with names of nodes and free text hidden.
 
     A node's name becomes `node-` and its number in the list of names, which is parameter 1 of the query; free
     text becomes NULL.
@@ -51,7 +51,7 @@ def selected(model: Model, column: str) -> str:
 
 
 def anonymous_facts(facts: dict[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Return the facts on a build with each node's name replaced, and without comments in user agents.
+    """Return the facts on a build with the nodes renamed, and without comments in user agents.
 
     Facts are the keys and values of `run_manifest`.
     """

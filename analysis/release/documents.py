@@ -1,4 +1,4 @@
-"""Write what a release says about itself: data package, methods and citation.
+"""Write the documents of a release: data package, methods and citation.
 
 `datapackage.json` has the form of a Frictionless Data Package (version 1, specs.frictionlessdata.io), which
 many tools read. `CITATION.cff` has the Citation File Format 1.2.0; its values are written as JSON, which YAML
@@ -36,10 +36,7 @@ MEDIA_TYPE: Final = "application/vnd.apache.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """Holds what the publisher of a release says about it: title, authors and licence.
-
-    Each may be missing.
-    """
+    """Holds what the publisher of a release says about it: title, authors and licence, each optional."""
 
     title: str | None = None
     authors: Sequence[str] = ()
@@ -61,7 +58,7 @@ class ReleasedFile:
 
 
 def title_of(about: About, facts: Mapping[str, str]) -> str:
-    """Return the publisher's title of a release; without one, a title that names chain and heights."""
+    """Return the publisher's title of a release; without one, a title with the chain and the heights."""
     heights = f"heights {facts.get('height first')} to {facts.get('height last')}"
     return about.title or f"Measurements of Bitcoin mining pools, chain {facts['chain']}, {heights}"
 
@@ -109,7 +106,7 @@ def _field(column: Column) -> dict[str, str]:
 
 
 def methods(models: Sequence[Model], facts: Mapping[str, str]) -> str:
-    """Return the text of METHODS.md: the facts of the build, then how each mart was made."""
+    """Return the text of METHODS.md: the facts on the build, then how each mart was made."""
     return "\n".join(_method_lines(models, facts)) + "\n"
 
 

@@ -75,7 +75,10 @@ def pack_rows(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
 def _rows(
     connection: duckdb.DuckDBPyConnection, model: Model, names: Sequence[str] | None
 ) -> tuple[pa.Schema, Iterator[pa.Table]]:
-    """Return the Arrow schema of a mart, and an iterator over its rows in order of the grain, as tables."""
+    """Return the Arrow schema of a mart, and an iterator over its rows as tables, in order of the grain.
+
+    With `names` of nodes, these names and free text are hidden.
+    """
     if names is not None and model.name == MANIFEST_MART:
         facts = read_facts(connection, anonymous=True)
         table = pa.table({"key": list(facts), "value": list(facts.values())})
@@ -90,7 +93,7 @@ def _rows(
 
 
 def regrouped(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """Yield the rows of a reader in tables of ROW_GROUP_ROWS rows, whatever batches they come in."""
+    """Yield all rows of an Arrow reader as tables of ROW_GROUP_ROWS rows; the last one may have fewer."""
     held = reader.schema.empty_table()
     for batch in reader:
         held = pa.concat_tables([held, pa.Table.from_batches([batch])])

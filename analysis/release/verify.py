@@ -32,7 +32,7 @@ SOFTWARE_FACTS: Final = re.compile(r"commit|sources_hash|\w+_version")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Holds what the verification of a release found; the release is good where `faults` is empty.
+    """Holds the findings of the verification of a release, which is good if `faults` is empty.
 
     `n_rebuilt` is the number of marts that were rebuilt, None if there was no dataset. `other_software` has a
     sentence per version that differs from the release's.
@@ -76,7 +76,7 @@ def verify_release(
 
 
 def _refuse_other_rows(dataset: Path, facts: Mapping[str, str]) -> None:
-    """Raise ReleaseError where a dataset has other rows than the marts were made of."""
+    """Raise ReleaseError if a dataset does not have the rows that the release's marts were made of."""
     opened = open_dataset(dataset, facts["chain"])
     with opened.read_lock(), connect() as connection:
         create_views(connection, opened)
@@ -85,7 +85,7 @@ def _refuse_other_rows(dataset: Path, facts: Mapping[str, str]) -> None:
 
 
 def _read_sums(folder: Path) -> dict[str, str]:
-    """Map each path in the file SHA256SUMS to its digest in hex.
+    """Return the SHA-256 in hex of each path in the file SHA256SUMS of a release.
 
     Raises ReleaseError for a file that is missing or malformed, and for a path that leads out of the release.
     """
@@ -136,7 +136,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _differing_facts(released: Mapping[str, str], rebuilt: Mapping[str, str]) -> dict[str, str]:
-    """Map the key of each fact that differs between release and rebuilt database to a sentence about it."""
+    """Return a sentence for each fact on the build that differs between a release and the rebuilt database.
+
+    The sentences are by the key of the fact.
+    """
     return {
         key: f"{key} is {released.get(key, 'absent')} in the release and {rebuilt.get(key, 'absent')} here"
         for key in sorted({*released, *rebuilt})

@@ -178,7 +178,7 @@ def _copy_dataset(connection: duckdb.DuckDBPyConnection, target: Path, expected:
 
 @contextmanager
 def _appearing(out: Path) -> Iterator[Path]:
-    """Yield a folder to write in; at the end force it to disk and rename it to `out`.
+    """Yield a temporary folder to write a release in; at the end force it to disk and rename it to `out`.
 
     Raises ReleaseError if it cannot be written.
     """
