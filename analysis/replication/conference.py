@@ -78,7 +78,7 @@ GROWTHS: Final = (
 
 
 def growth_rates(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Yield a checked statement per pool and one for the network: the slides' growth rate and R2."""
+    """Check the slides' growth rate and R2 of hashrate; yield a checked statement per pool and network."""
     for published in GROWTHS:
         days, values = series(connection, HASHRATES, published.label)
         fit = fit_growth(days, values)

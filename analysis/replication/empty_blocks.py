@@ -33,7 +33,7 @@ MAKE_TIMED: Final = """
 
 
 class Timed(NamedTuple):
-    """Holds block intervals of one pool or of all, in seconds: before empty blocks, and before others."""
+    """Holds the block intervals of one pool, or of all, in seconds: before empty and before other blocks."""
 
     name: str
     empty_s: Numbers
@@ -83,7 +83,7 @@ def empty_intervals(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedSt
 
 
 def _what_is_missing(connection: duckdb.DuckDBPyConnection, timed: Timed, first: int, last: int) -> str:
-    """Return a text on why there is no test: no file of arrivals, or too few intervals at these heights."""
+    """Return a text on why the statement is not tested: no file of arrivals, or too few intervals."""
     (n_files,) = one_row(connection, "SELECT count(DISTINCT preference) FROM arrival_rows")
     if not n_files:
         return WHERE_TO_FIND
@@ -106,7 +106,7 @@ def _by_pool(connection: duckdb.DuckDBPyConnection) -> str:
 
 
 def _timed(connection: duckdb.DuckDBPyConnection) -> list[Timed]:
-    """Return block intervals, split by empty or not: of all pools together, then of each pool by name."""
+    """Return the block intervals of all pools together, and then of each pool by name, each as a Timed."""
     rows = connection.execute("SELECT label, is_empty, interval_s FROM timed_blocks").fetchnumpy()
     labels = np.asarray(rows["label"], dtype=object)
     is_empty, intervals_s = (
@@ -134,7 +134,7 @@ def _medians(timed: Timed) -> str:
 
 
 def _coverage(connection: duckdb.DuckDBPyConnection, timed: Timed, n_blocks: int, n_empty: int) -> str:
-    """Return a text: for how many of the authors' blocks there is an interval, and from which sources."""
+    """Return a text on how many of the authors' blocks have a known interval, and from which sources."""
     sources = connection.execute(
         "SELECT source, count(*) FROM timed_blocks GROUP BY source ORDER BY source"
     ).fetchall()
@@ -147,7 +147,7 @@ def _coverage(connection: duckdb.DuckDBPyConnection, timed: Timed, n_blocks: int
 
 
 def _left_out(facts: ArrivalFacts) -> str:
-    """Return a text on which arrival times give no interval, and which are exact to whole seconds only."""
+    """Return a text on how many arrival times give no interval, and which sources have whole seconds only."""
     exact = (
         f" Stamps of {', '.join(facts.whole_seconds)} are whole seconds; equal intervals count half."
         if facts.whole_seconds
@@ -160,7 +160,7 @@ def _left_out(facts: ArrivalFacts) -> str:
 
 
 def _effects_of_pools(groups: list[Timed]) -> str:
-    """Return a text with the effect within each pool that has enough blocks with a known interval.
+    """Return a text on how much sooner empty blocks come, within each pool with enough known intervals.
 
     The effect is a rank-biserial correlation; its p-value is corrected by Holm.
     """
@@ -177,6 +177,9 @@ def _effects_of_pools(groups: list[Timed]) -> str:
 
 
 def _effect_of_pool(test_of: tuple[str, RankTest], p_value: float) -> str:
-    """Return a text with the rank-biserial effect within one pool and its corrected p-value."""
+    """Return a text on how much sooner one pool's empty blocks come: rank-biserial effect and p-value.
+
+    The p-value is corrected by Holm.
+    """
     name, test = test_of
     return f"{name} {test.rank_biserial:+.2f}, p = {p_value:.2g}"

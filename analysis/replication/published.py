@@ -90,7 +90,7 @@ def load(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def _find(folder: Path, files: list[str]) -> dict[str, Path]:
-    """Map each file name to its path in `folder`, or else in a subfolder at most two levels below.
+    """Return the path of each named file: in `folder`, or else in a subfolder at most two levels below.
 
     Raises PublishedDataError if a file is nowhere, or twice at one depth.
     """
@@ -120,7 +120,7 @@ def _size_file(pool: str) -> str:
 
 
 def _read_sizes(path: Path) -> pa.Table:
-    """Read a pool's size file, a spreadsheet without a head, and return it as an Arrow table.
+    """Read a pool's file of block sizes, a spreadsheet without a head; return it as an Arrow table.
 
     Its columns are height, label, size and number of transactions. Raises PublishedDataError if the file is
     not the published one.

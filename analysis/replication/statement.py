@@ -75,13 +75,13 @@ def _wrapped(text: str, width: int, first: str, rest: str) -> str:
 
 
 def one_row(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) -> tuple[Any, ...]:
-    """Run a query that gives one row and return it; an empty tuple if there is no row."""
+    """Run a SQL query and return its first row; an empty tuple if there is no row."""
     row = connection.execute(query, list(parameters)).fetchone()
     return row or ()
 
 
 def series(connection: duckdb.DuckDBPyConnection, query: str, *parameters: Any) -> tuple[Numbers, ...]:
-    """Run a query of days and values, and return its columns as arrays; days are counted since 1970-01-01."""
+    """Run a SQL query of days and values; return its columns as arrays, days as numbers since 1970-01-01."""
     rows = connection.execute(query, list(parameters)).fetchall()
     days = np.array([np.datetime64(day).astype(int) for day, *_ in rows], dtype=float)
     n_values = len(connection.description or ()) - 1
@@ -94,7 +94,7 @@ def percent(ratio: float, digits: int = 2) -> str:
 
 
 def change(log_change: float, digits: int = 0) -> str:
-    """Return the change of a natural logarithm as text in percent with its sign, such as `+25 %`."""
+    """Return a difference of natural logarithms as text in percent with its sign, such as `+25 %`."""
     return f"{100 * (np.exp(log_change) - 1):+.{digits}f} %"
 
 
