@@ -24,7 +24,7 @@ MAX_ROWS: Final = 20_000
 
 
 class Read(NamedTuple):
-    """Describes which rows of a mart a section reads: a condition `where` and an `order`, both in SQL.
+    """Says which rows of a mart a section reads: a condition `where` and an `order`, both in SQL.
 
     All columns are read, because the CSV beside a table has all of them.
     """
@@ -163,17 +163,18 @@ class Marts:
         return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)], column)
 
     def whole_window(self, name: str) -> Row | None:
-        """Return the row asked for under `name` that covers the whole window; None if there is none."""
+        """Return the row for all blocks among those that a section asked for as `name`; else None."""
         return next((row for row in self.tables[name] if row["period_kind"] == "all"), None)
 
     def of_several_pools(self, name: str) -> list[Row]:
-        """Return the rows asked for under `name` that belong to an owner or group of several pools."""
+        """Return those rows that a section asked for as `name` whose owner or group has several pools."""
         return [row for row in self.tables[name] if (row["grouped_by"], row["owner"]) in self.groups]
 
     def over_time(self, name: str, known: str = "") -> list[tuple[dt.date, Row]]:
         """Return the rows that a section asked for under `name`, one for each UTC day, as (day, row).
 
         Rows whose column `known` has no value, or 0, are left out.
+
         If there are more than 120 days, or if the days hold fewer than 90 % of the blocks because no source
         gives the times of the others, the rows are those of difficulty epochs, each with the epoch's first
         day. An epoch of which the dataset has fewer than 144 blocks is left out: chance alone would make it a
@@ -197,7 +198,7 @@ class Marts:
 
 
 def is_per_day(n_days: int, n_of_days: int, n_blocks: int) -> bool:
-    """Return whether a course is drawn per UTC day: there are few days, and they hold most of the blocks.
+    """Return whether a chart over time shows UTC days: there are few of them, with most of the blocks.
 
     `n_of_days` counts the blocks of these days, `n_blocks` all blocks, also those whose time is not known.
     """
@@ -205,7 +206,7 @@ def is_per_day(n_days: int, n_of_days: int, n_blocks: int) -> bool:
 
 
 def _n_blocks(row: Row) -> int:
-    """Return the number of blocks that a row of a period rests on."""
+    """Return the number of blocks that a row rests on: its `block_count`, else its `n_blocks`."""
     n_blocks: int = row["block_count"] if "block_count" in row else row["n_blocks"]
     return n_blocks
 
@@ -268,7 +269,7 @@ class _Reader:
         return rows, len(rows) if len(rows) < MAX_ROWS else len(found)
 
     def checks(self) -> Sequence[CheckResult]:
-        """Return the results of the checks that the build ran."""
+        """Return the results of the checks of data that the build of this database ran."""
         return read_results(self._connection)
 
     def has(self, mart: str) -> bool:
@@ -286,7 +287,7 @@ class _Reader:
 
 
 def _needed(reads: Mapping[str, Read]) -> dict[str, tuple[str, ...]]:
-    """Map each mart that the report reads to the columns that it must have.
+    """Return the columns that the report needs of each mart that it reads, by the mart's name.
 
     They are all columns of a mart in `reads`, and those in COLUMNS for the other marts.
     """
@@ -361,7 +362,7 @@ def _by_rank(rows: Iterable[Row], order: Sequence[str], column: str = "pool") ->
 
 
 def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
-    """Map (grouped_by, owner) to the name of each owner or group whose blocks come from several pools."""
+    """Return the name of each owner or group with blocks of several pools, by (grouped_by, owner)."""
     pools = owners.filter("grouped_by = 'pool'").project("block_hash, owner AS pool").set_alias("pools")
     counted = (
         owners.filter("grouped_by != 'pool'")
@@ -377,7 +378,10 @@ def _groups(owners: duckdb.DuckDBPyRelation) -> dict[tuple[str, str], str]:
 
 
 def _window(blocks: duckdb.DuckDBPyRelation) -> Row:
-    """Return one row: number of active and stale blocks, first and last height, header time, arrival."""
+    """Return one row on all blocks: numbers of active and stale ones, heights, header times and arrivals.
+
+    Heights and times are the first and the last.
+    """
     return _rows(
         blocks.aggregate(
             "count(*) FILTER (is_active) AS n_blocks, count(*) FILTER (NOT is_active) AS n_stale, "
@@ -418,7 +422,7 @@ def _block_ratios(blocks: duckdb.DuckDBPyRelation) -> list[Row]:
 
 
 def _interval_curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[tuple[float, float]]:
-    """Return the distribution of the known block intervals of empty blocks, or of all others.
+    """Return the cumulative distribution of the known intervals before empty blocks, or before all others.
 
     Each point is (seconds, ratio of intervals that are not longer).
     """
@@ -427,7 +431,7 @@ def _interval_curve(blocks: duckdb.DuckDBPyRelation, *, is_empty: bool) -> list[
 
 
 def _spread_curve(blocks: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
-    """Return the distribution of the seconds between the first and the last of our nodes to get a block.
+    """Return the cumulative distribution of how many seconds after our first node the last one got a block.
 
     Each point is (seconds, ratio of blocks with no longer delay).
     """
@@ -436,7 +440,7 @@ def _spread_curve(blocks: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
 
 
 def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
-    """Return the empirical distribution of one column as points (value, ratio of values not larger).
+    """Return the cumulative distribution of a column's values as points (value, ratio of values not larger).
 
     If there are more than 400 values, the points at evenly spaced ranks are returned.
     """
@@ -449,7 +453,7 @@ def _distribution(values: duckdb.DuckDBPyRelation) -> list[tuple[float, float]]:
 
 
 def _epochs(blocks: duckdb.DuckDBPyRelation) -> dict[int, dt.date]:
-    """Map each difficulty epoch in the dataset to the first UTC day, by header time, of its blocks."""
+    """Return the first UTC day, by header time, of each difficulty epoch in the dataset, by its number."""
     days = blocks.filter("is_active AND header_time IS NOT NULL").aggregate(
         f"height // {EPOCH_BLOCKS} AS epoch, min(header_time) AS first_time", f"height // {EPOCH_BLOCKS}"
     )

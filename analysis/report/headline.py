@@ -32,7 +32,7 @@ Course = Iterable[tuple[dt.date, Row]]
 
 
 class Columns(NamedTuple):
-    """Names the mart's columns of a headline number: the value and the two ends of its interval.
+    """Names the columns of a mart that a headline number shows: the value and the ends of its interval.
 
     The names of the ends are empty if the number has no interval.
     """
@@ -210,7 +210,7 @@ def _headline(
     course: Course = (),
     largest: float | None = None,
 ) -> Headline:
-    """Return a headline from the `columns` of a row, each number formatted by the function `write`.
+    """Return the Headline made from the `columns` of a row; the function `write` formats its numbers.
 
     `course` has rows with the same columns, one per period. Its line is drawn if it has enough points, else
     the interval on a scale that ends at `largest`.

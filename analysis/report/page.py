@@ -113,7 +113,7 @@ def _code(found: re.Match[str]) -> str:
 
 
 def lede(marts: Marts) -> str:
-    """Return the report's lead: number, chain and time of the blocks, who watched, what is missing."""
+    """Return the report's opening text: the blocks (number, chain, time), who watched, what is missing."""
     window = marts.window
     blocks = plural(window["n_blocks"], "block")
     if window["first_time"] is not None:
@@ -145,7 +145,7 @@ def _chain(marts: Marts) -> str:
 
 
 def facts(marts: Marts) -> list[tuple[str, str]]:
-    """Return the facts for the head of the page as (label, value): chain, heights, times and counts."""
+    """Return the facts for the head of the report as (label, value): chain, heights, times and counts."""
     window = marts.window
     known = [("Chain", _chain(marts)), ("Heights", _heights(window))]
     if window["first_time"] is not None:
@@ -183,10 +183,7 @@ def _times(source: Row) -> str:
 
 
 def _of_heights(window: Row) -> str:
-    """Return a text with the number of blocks of the active chain.
-
-    If some heights have no block, the text also gives the number of heights.
-    """
+    """Return a text with the number of active blocks and, if some heights have no block, of heights."""
     n_blocks, first, last = window["n_blocks"], window["first_height"], window["last_height"]
     if first is None or last - first + 1 == n_blocks:
         return f"{count(n_blocks)} active"

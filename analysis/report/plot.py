@@ -17,7 +17,7 @@ _DIGITS: Final = 10  # enough for a second since 1970
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Holds one series: its points in order of x, each as (x, y, lower end, upper end).
+    """Holds one series of a chart: its points in order of x, each as (x, y, lower end, upper end).
 
     A y of None is a gap. The ends are those of a 95 % interval; an `area` is filled between them. `dashes`
     are the lengths of dashes and gaps in pixels, empty for a solid line.
@@ -45,7 +45,7 @@ class Mark:
 class Plot:
     """Holds the numbers of one chart. A time is in seconds since 1970.
 
-    `label` is what a reader hears instead of the drawing. `words` are (from x, to x, text): the text says the
+    `label` is read to those who cannot see the drawing. `words` are (from x, to x, text): the text says the
     values at an x between the two. `frames` are (from x, to x) of periods that the data only have a part of.
     Without a `y_domain` the axis fits the values that are shown, and begins at zero unless it is logarithmic.
     """
@@ -64,12 +64,12 @@ class Plot:
     frames: Sequence[tuple[float, float]] = ()
 
     def as_json(self) -> str:
-        """Write the plot as JSON; numbers have ten digits."""
+        """Return the plot as JSON text, with numbers of ten digits."""
         return json.dumps(_rounded(asdict(self)), separators=(",", ":"), allow_nan=False)
 
 
 def number(x: float | dt.date) -> float:
-    """Return an x as a number: a day or a time as seconds since 1970, a number unchanged."""
+    """Return an x of a chart as a number: a day or a time as seconds since 1970, a number unchanged."""
     if isinstance(x, dt.datetime):
         return x.timestamp()
     if isinstance(x, dt.date):

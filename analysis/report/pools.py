@@ -88,5 +88,5 @@ def left_out_note(rows: Iterable[Row], n_drawn: int = MAX_CHART_POOLS) -> str:
 
 
 def _pools(rows: Iterable[Row]) -> list[str]:
-    """Return the pool of each row, each pool once, in the order of the rows, without "all" and "unknown"."""
+    """Return the pools of some rows, each once, in the order of the rows, without "all" and "unknown"."""
     return list(dict.fromkeys(row["pool"] for row in rows if row["pool"] not in (ALL, UNKNOWN)))

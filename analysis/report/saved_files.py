@@ -152,7 +152,7 @@ def _size(drawing: ET.Element) -> tuple[float, float]:
 def _panel(
     root: ET.Element, panel: Panel, drawing: ET.Element, left: float, top: float, *, has_titles: bool
 ) -> None:
-    """Add the drawing of one panel to the SVG `root` at (`left`, `top`), with the panel's title above it.
+    """Add the drawing of one panel, below its title, to the SVG `root` at (`left`, `top`).
 
     With `has_titles`, room for a title is kept also above a panel that has none.
     """
@@ -175,7 +175,10 @@ def _panel(
 
 
 def _legend(root: ET.Element, entries: Iterable[LegendKey], width: float, top: float) -> float:
-    """Draw the legend from `top` down, in as many lines as `width` needs; return the y of its lower end."""
+    """Draw a legend into the SVG `root` from `top` down, in as many lines as needed; return its lower end.
+
+    The end is a y in pixels.
+    """
     left, line = float(_MARGIN), top
     found = list(entries)
     for entry in found:
@@ -237,7 +240,7 @@ def _in_light(svg: str) -> str:
 
 @cache
 def _colours() -> Mapping[str, str]:
-    """Map each CSS variable of the style sheet to its value on the light page."""
+    """Return the value of each CSS variable of the style sheet on the light page, by name."""
     css = (resources.files("analysis.report") / "templates" / "report.css").read_text(encoding="utf-8")
     light = css.split("@media (prefers-color-scheme: dark)")[0]
     return dict(re.findall(r"(--[\w-]+): ([^;]+);", light))

@@ -256,7 +256,7 @@ def _change_range(row: Row) -> str:
 
 
 def _layers(marts: Marts) -> list[Layer]:
-    """Return the layers of the stack from the top: prominent pools, other pools together, unknown blocks."""
+    """Return the layers of the chart of stacked shares from the top: prominent pools, others, unknown."""
     named = [
         Layer(key=pool, label=marts.name(pool), colour=pool_colour(marts, pool))
         for pool in prominent_pools(marts)

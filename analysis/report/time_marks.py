@@ -60,7 +60,7 @@ def events(marts: Marts, first: dt.date, last: dt.date) -> list[DatedEvent]:
 
 
 def legend(found: Sequence[DatedEvent]) -> list[LegendKey]:
-    """Return the legend's entries that explain the letters of some marked events."""
+    """Return the entries of a chart's legend that explain the letters of its marked events."""
     letters = {event.label for event in found}
     return [
         LegendKey(label=text, colour="var(--muted)", shape="bar" if letter == "G" else "dotted")

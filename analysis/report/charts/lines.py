@@ -175,7 +175,7 @@ def line_panel(
 def line_plot(
     label: str, lines: Sequence[Line], *, x: Axis, y: Axis, events: Sequence[DatedEvent] = ()
 ) -> Plot:
-    """Return the numbers of a chart of lines; `label` is what a reader hears."""
+    """Return a chart of lines as a Plot, from which a page can draw it; `label` is for screen readers."""
     lines = [replace(line, points=_with_breaks(line.points)) for line in lines]
     is_cut = y.cuts_bands and bool(_cut_points(lines, y))
     is_time = any(isinstance(point.x, dt.date) for line in lines for point in line.points)
@@ -198,7 +198,7 @@ def line_plot(
 
 
 def _series(line: Line) -> Iterator[Series]:
-    """Yield the series of a line: what is whole, then dotted lines and rings of what is partial."""
+    """Yield the Plot series of a line: whole periods, then dotted lines and rings for incomplete ones."""
 
     def made(form: Form, points: Sequence[Point], dashes: Sequence[int]) -> Series:
         numbers = [(number(point.x), point.y, point.low, point.high) for point in points]
@@ -324,7 +324,7 @@ def _x_words(x: X, axis: Axis) -> str:
 
 
 def _middle(low: Any, high: Any, *, is_log: bool) -> Any:
-    """Return the point between two neighbours of an axis; between two days it is a time."""
+    """Return the point between two x of an axis, geometric on a logarithmic one; between two days a time."""
     if isinstance(low, dt.date):
         from_at = dt.datetime(low.year, low.month, low.day, tzinfo=dt.UTC)
         return from_at + (high - low) / 2
@@ -368,7 +368,7 @@ def _line_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
 
 
 def _alone(points: Sequence[Point]) -> list[bool]:
-    """Return a bool per point: whether it has a value and its neighbours have none.
+    """Return a bool per point of a line: whether it has a value and its neighbours have none.
 
     No line leads through such a point, so it needs a mark of its own.
     """
@@ -379,7 +379,7 @@ def _alone(points: Sequence[Point]) -> list[bool]:
 
 
 def _partial_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
-    """Yield the Altair layers of points that rest on a part of their period only.
+    """Yield the Altair layers of a line's points that rest on only a part of their day or epoch.
 
     They are open circles with their intervals, joined by dashed lines.
     """
@@ -415,12 +415,12 @@ def _partial_layers(line: Line, x: alt.X, y: Axis) -> Iterator[alt.Chart]:
 
 
 def _most(lines: Sequence[Line]) -> float:
-    """Return twice the largest value of all lines, the upper end of an axis that cuts wide bands."""
+    """Return twice the largest value of all lines: the upper end of an axis that cuts off wide bands."""
     return 2 * max(point.y or 0 for line in lines for point in line.points)
 
 
 def _cut_points(lines: Sequence[Line], y: Axis) -> list[tuple[Point, str]]:
-    """Return (point, colour of its line) for each point whose interval ends beyond the y axis."""
+    """Return (point, colour of its line) for each chart point whose interval ends beyond the y axis."""
     most = _most(lines)
     return [
         (point, line.colour)
@@ -452,13 +452,13 @@ def _x(lines: Sequence[Line], axis: Axis, width_px: int) -> alt.X:
 
 
 def _reach(lines: Sequence[Line]) -> tuple[float, float]:
-    """Return the lower and upper end of a logarithmic axis: a little beyond all values and intervals."""
+    """Return the ends of a chart's logarithmic axis: a little beyond all values and intervals."""
     values = [value for line in lines for p in line.points for value in (p.low, p.y, p.high) if value]
     return 0.93 * min(values), 1.07 * max(values)
 
 
 def _y(column: str, axis: Axis) -> alt.Y:
-    """Return the y axis for a column of the data.
+    """Return the Altair y axis of a chart for a column of its data.
 
     Its title stands above the axis, where it takes no width.
     """

@@ -1,4 +1,4 @@
-"""Draws what charts share: an axis of days, marked moments, and strips that show values to a pointer."""
+"""Draws what charts share: an axis of days, marked moments, and strips that show values on hover."""
 
 import datetime as dt
 import math
@@ -18,7 +18,7 @@ _MONTHS_NAMED_FROM_DAYS: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatedEvent:
-    """Describes a moment or a span that a chart marks: a label above the plot, and what it was in `words`.
+    """Describes a moment or a span that a chart marks: a letter above the plot, and a text in `words`.
 
     With `to_x` the span is shaded; without it the moment has an upright line.
     """
@@ -124,7 +124,7 @@ def merged_labels(
 def hover_layer(
     spans: Sequence[tuple[float | dt.date, float | dt.date, str]], x: alt.X, height_px: int
 ) -> alt.Chart:
-    """Return a layer of invisible strips, one per (from, to, words), that show the words to a pointer."""
+    """Return an Altair layer of invisible strips, one per (from, to, words), that show the words on hover."""
     is_time = isinstance(spans[0][0], dt.date)
     rows = [{"x": place(low), "to": place(high), "words": HOVER_MARK + words} for low, high, words in spans]
     mark = alt.Chart(ChartRows(values=rows)).mark_rect(fill=INK, opacity=0)
@@ -147,7 +147,7 @@ def _order(event: DatedEvent) -> tuple[float, str]:
 
 
 def plot_marks(events: Sequence[DatedEvent]) -> list[Mark]:
-    """Return events as a plot marks them."""
+    """Return dated events as the marks of a Plot."""
     return [
         Mark(
             x=number(event.x),

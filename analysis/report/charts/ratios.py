@@ -136,7 +136,7 @@ def ratio_chart(rows: Sequence[RatioRow], *, width_px: int, axis: RatioAxis) -> 
 
 
 def _row_strips(base: alt.Chart, plot_px: int) -> alt.Chart:
-    """Return a layer of invisible strips, one per row of the chart, that show its values to a pointer."""
+    """Return an Altair layer of invisible strips, one per row, that show the row's values to a pointer."""
     once = base.transform_aggregate(words="min(words)", groupby=["row"])
     strips: alt.Chart = once.mark_rect(fill=INK, opacity=0).encode(
         x=alt.XValue(0), x2=alt.X2Value(plot_px), description=alt.Description("words:N")
@@ -178,7 +178,7 @@ def _data(rows: Sequence[RatioRow], axis: RatioAxis) -> ChartRows:
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of one mark as a dict for JSON, with its shape (circle or diamond) and its fill.
+    """Return the fields of one mark of a chart as a dict for JSON, with its shape and its fill.
 
     Rings and diamonds are filled with the colour of the paper.
     """

@@ -1,4 +1,4 @@
-"""Draws the small charts beside the headline numbers: a course, an interval on its scale, a strip of shares.
+"""Draws the small charts beside the headline numbers: values over time, an interval, a strip of shares.
 
 They have neither axes nor labels, so plain SVG is enough. Each mark carries its value in `data-value`, which
 the page shows on hover.

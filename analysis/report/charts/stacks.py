@@ -115,7 +115,7 @@ def stack_panel(
 def stack_plot(
     label: str, layers: Sequence[Layer], periods: Sequence[Period], events: Sequence[DatedEvent] = ()
 ) -> Plot:
-    """Return the numbers of a chart of stacked shares."""
+    """Return a chart of stacked shares as a Plot, from which a page can draw it."""
 
     def points(layer: Layer) -> list[tuple[float, float | None, float | None, float | None]]:
         return [
@@ -176,7 +176,7 @@ def stack_chart(
 
 
 def _steps(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list[tuple[dt.date, Slab | None]]:
-    """Return the steps of one layer as (x, edges from there on); at a break the edges are None."""
+    """Return the steps of one layer of a stacked chart as (x, edges from there on); None is a break."""
     steps: list[tuple[dt.date, Slab | None]] = []
     for period, following in itertools.zip_longest(periods, periods[1:]):
         slab = next(slab for slab in slabs(layers, period) if slab.key == key)
@@ -189,7 +189,10 @@ def _steps(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list
 
 
 def _edges(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list[dict[str, Any]]:
-    """Return the steps of one layer as dicts (x, low, high), one per period; a missing period is a break."""
+    """Return the steps of one layer of a stacked chart as dicts (x, low, high).
+
+    There is one per period; a missing period is a break.
+    """
     return [
         {"x": place(at), "low": slab and slab.low, "high": slab and slab.high}
         for at, slab in _steps(layers, periods, key)
@@ -217,7 +220,7 @@ def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
 
 
 def _frame(period: Period, x: alt.X) -> alt.Chart:
-    """Return a dashed, lightened frame over a period of which the data has only a part."""
+    """Return the Altair layer of a dashed frame over a period of which the data has only a part."""
     rows = [{"x": f"{period.from_day}", "to": f"{period.to_day}"}]
     mark = alt.Chart(ChartRows(values=rows)).mark_rect(
         fill=PAPER, fillOpacity=0.45, stroke=INK, strokeDash=[3, 3]

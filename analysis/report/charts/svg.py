@@ -139,7 +139,7 @@ def _clean(root: ET.Element, name: str) -> None:
 
 
 def _hatch() -> ET.Element:
-    """Return the SVG pattern that fills what is unknown: slanted lines, seen without colours."""
+    """Return the SVG pattern of slanted lines that fills areas of unknown blocks, visible without colour."""
     look = {"id": _HATCH, "width": "6", "height": "6", "patternUnits": "userSpaceOnUse"}
     definitions = ET.Element("defs")
     pattern = ET.SubElement(definitions, "pattern", look, patternTransform="rotate(45)")
@@ -149,7 +149,7 @@ def _hatch() -> ET.Element:
 
 
 def row_labels(base: alt.Chart, label_px: int) -> alt.Chart:
-    """Return the layer with each row's label, left of the plot; a label longer than `label_px` is cut."""
+    """Return the Altair layer with each row's label, left of the plot, cut if longer than `label_px`."""
     once = base.transform_aggregate(label="min(label)", groupby=["row"])
     text: alt.Chart = once.mark_text(align="left", limit=label_px - 10).encode(
         x=alt.XValue(-label_px), text=alt.Text("label:N"), color=alt.ColorValue(INK)

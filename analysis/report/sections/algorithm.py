@@ -1,4 +1,4 @@
-"""Says in words by which algorithm a pool builds its blocks, and makes the table with the probabilities.
+"""Describes by which algorithm a pool builds its blocks, and makes the table with the probabilities.
 
 The section on what each pool runs shows both.
 """
@@ -25,18 +25,18 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def told_apart(segments: Sequence[Row]) -> bool:
-    """Tell whether rows of pool_algorithm show a pool that differs from another, or from itself before."""
+    """Return whether rows of pool_algorithm show two ways of ordering blocks, of two pools or of one pool."""
     orders = {(row["algorithm"], *row["left_open"]) for row in segments if says_something(row)}
     return len(orders) > 1
 
 
 def says_something(segment: Row) -> bool:
-    """Tell whether a segment excludes any order at all."""
+    """Return whether a segment (a run of a pool's blocks) excludes any way of ordering transactions."""
     return len(segment["left_open"]) < len(NAMES)
 
 
 def algorithm_words(segments: Sequence[Row]) -> list[str]:
-    """Say by what one pool orders its blocks, and since when; nothing where every order is still open.
+    """Return words on how one pool orders its blocks, and since when; an empty list if every order is open.
 
     `segments` are its rows of pool_algorithm, in order of height.
     """
@@ -52,14 +52,14 @@ def algorithm_words(segments: Sequence[Row]) -> list[str]:
 
 
 def left_open_words(segment: Row) -> str:
-    """Name the orders that a segment leaves open: `ancestor sets or chunks of clusters`."""
+    """Return the names of the orders that a segment leaves open: `ancestor sets or chunks of clusters`."""
     if not says_something(segment):
         return "any order"
     return " or ".join(NAMES[name] for name in segment["left_open"])
 
 
 def algorithm_table(marts: Marts, segments: Sequence[Row]) -> Table:
-    """Make the table of all segments of all pools, with the probability of each order."""
+    """Return the table of all pools' segments of blocks, with the probability of each order."""
     return mart_table(
         "algorithm-table",
         "By which algorithm each pool orders its blocks",

@@ -114,7 +114,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section's content: methods, conflicts, rules, doubtful blocks, third parties' labels."""
+    """Return the report's section: methods, conflicts, rules, doubtful blocks, third parties' labels."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     methods = [row for row in marts.rows("attribution_method") if row["period_kind"] == "all"]

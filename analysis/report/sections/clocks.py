@@ -1,4 +1,4 @@
-"""Makes the tables on lists of arrivals that others published: their intervals, and how they differ."""
+"""Makes the tables on lists of block arrivals that others published: their intervals, how they differ."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -29,7 +29,10 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Return sentences on the two clocks that share most blocks, and on the list with most intervals."""
+    """Return sentences on published arrivals: how far two lists differ, and the intervals of the longest one.
+
+    The two lists are those that share most blocks.
+    """
     lists = [row for row in marts.rows("arrival_summary") if row["clock"] != OWN and row["interval_count"]]
     if not lists:
         return []
@@ -50,7 +53,10 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def tables(marts: Marts) -> list[Table]:
-    """Return the tables of all clocks, of their pairs and of header times; none without a list of others."""
+    """Return the tables on lists of arrivals that others published; none without such a list.
+
+    They show each list, each pair of lists, and header times.
+    """
     if all(row["clock"] == OWN for row in marts.rows("arrival_summary")):
         return []
     made = [_summary_table(marts)]

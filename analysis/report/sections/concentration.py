@@ -113,7 +113,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section: indices, largest owners, changes of shares, pools that come, go or change name."""
+    """Return the report's section: indices, largest owners, changes of shares, pools that come and go."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     whole = [row for row in marts.rows("concentration_index") if row["period_kind"] == "all"]
@@ -194,7 +194,7 @@ def _lives(marts: Marts) -> list[str]:
 
 
 def _top_lines(marts: Marts) -> list[Line]:
-    """Return the lines of the n largest's share of all blocks, for pools, owners and template groups."""
+    """Return the chart lines of the share of the n largest pools, owners and template groups, over n."""
     lines: list[Line] = []
     for index, (group, name) in enumerate(GROUPS.items()):
         rows = [
@@ -211,7 +211,7 @@ def _top_lines(marts: Marts) -> list[Line]:
 
 
 def _top_figure(marts: Marts, lines: list[Line]) -> Figure:
-    """Return the figure of these lines."""
+    """Return the figure of the share of the n largest pools, owners and template groups, drawn as `lines`."""
     n_largest = max(2.0, *(float(len(line.points)) for line in lines))
     ticks = whole_ticks(1, n_largest)
     drawing = line_panel(
@@ -266,7 +266,7 @@ def _top_table(marts: Marts) -> Table:
 
 
 def _index_table(marts: Marts, whole: list[Row]) -> Table:
-    """Return the table of each index of concentration over all blocks, by pool, owner and template group."""
+    """Return the table of the indices of concentration over all blocks, by pool, owner and template group."""
     order = list(GROUPS)
     rows = [
         {
@@ -303,7 +303,7 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
 
 
 def _ends(row: Row, index: str) -> tuple[float | None, float | None]:
-    """Return the smallest and largest value that an index can have, depending on who mined unknown blocks.
+    """Return the smallest and largest value of an index of concentration, whoever mined the unknown blocks.
 
     Both are None if the row lacks them.
     """

@@ -42,7 +42,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section's content: when each stream was observed, holes, exclusions, failed checks."""
+    """Return the report's section: when each stream was observed, holes, exclusions, failed checks."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     if marts.coverage:

@@ -107,7 +107,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section's content: rate of empty blocks, their intervals against others, likely reasons."""
+    """Return the report's section: rate of empty blocks, their intervals against others, likely reasons."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     overall = next((row for row in marts.empties if row["pool"] == ALL), None)
@@ -126,7 +126,7 @@ def figures_and_tables(marts: Marts) -> SectionContent:
 
 
 def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[Unanswered | str]]:
-    """Return the figures and tables on why blocks are empty, and sentences on data that lack for others."""
+    """Return the figures and tables on why blocks are empty, and which data are missing for others."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     hazards = [row for row in marts.rows("empty_hazard") if row["owner"] == ALL]
@@ -168,7 +168,7 @@ def _interval_sentence(overall: Row) -> list[str]:
 
 
 def cause_sentences(marts: Marts) -> list[str]:
-    """Return sentences on what was measured when empty blocks came, and on who mined the parent."""
+    """Return sentences on the circumstances in which empty blocks came, and on who mined their parents."""
     row = next((r for r in marts.rows("empty_classes") if r["pool"] == ALL), None)
     if row is None:
         return []

@@ -115,7 +115,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section's content: which part of high and of low feerates each pool's blocks took.
+    """Return the report's section: which part of high and of low feerates each pool's blocks took.
 
     X is the number of transactions in a block, and waiting transactions are ranked by feerate. The section
     gives the part of the best X that was taken, and the part taken of those ranked below the best 2X, for
@@ -144,7 +144,7 @@ def figures_and_tables(marts: Marts) -> SectionContent:
 
 
 def choice_parts(marts: Marts) -> list[Figure | Table]:
-    """Return the figures and tables on template age, the paper's figures, the factors, captured fees."""
+    """Return the figures and tables on template age, the paper's claims, factors of choice, captured fees."""
     parts: list[Figure | Table] = []
     ages = [row for row in marts.rows("feerate_age") if row["top_x_ratio"] is not None]
     if len({row["age_s"] for row in ages}) > 1:
@@ -159,7 +159,7 @@ def choice_parts(marts: Marts) -> list[Figure | Table]:
 
 
 def choice_sentences(marts: Marts) -> list[str]:
-    """Return sentences on the paper's figures beside ours, the strongest factor, and the captured fees."""
+    """Return sentences on the paper's claims beside our figures, the strongest factor, the captured fees."""
     said = []
     for claim, paper, label in (
         ("top_x", "about 90\u00a0%", "of the top X"),
@@ -197,7 +197,7 @@ def choice_sentences(marts: Marts) -> list[str]:
 
 
 def _verdict_clause(verdict: str) -> str:
-    """Return the end of a sentence that says whether our figure agrees with the paper's."""
+    """Return the clause that says whether our figure agrees with the paper's, to end a sentence."""
     return VERDICTS[verdict][1] if verdict in VERDICTS else f"which is {printable(verdict)}"
 
 

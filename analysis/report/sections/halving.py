@@ -63,7 +63,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section: the change of each series at each halving, beside its changes on placebo dates."""
+    """Return the report's section: how each series changed at each halving, and on placebo dates."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     known = [row for row in marts.rows("halving_effect") if row["change_ratio"] is not None]

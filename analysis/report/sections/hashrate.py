@@ -107,7 +107,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section: hashrate by two methods over time and per pool, and fits of exponential growth."""
+    """Return the report's section: hashrate by two methods, over time and per pool; fits of its growth."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     if len(_course(marts)) > 1:

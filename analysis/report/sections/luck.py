@@ -48,7 +48,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Return the headline sentences: the epochs, runs and races that chance does not explain, if any."""
+    """Return the headline sentences: which epochs, runs of blocks and races chance does not explain."""
     return [*_luck(marts), *_runs(marts), *_races(marts)]
 
 

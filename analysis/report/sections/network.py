@@ -72,7 +72,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Return the headline sentences: stale blocks, reorganisations, our slowest node, clocks of others."""
+    """Return the headline sentences: stale blocks, reorganisations, our slowest node, published arrivals."""
     return [*_of_our_nodes(marts), *clocks.sentences(marts)]
 
 
@@ -114,7 +114,7 @@ def _of_our_nodes(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section: stale blocks, reorganisations, propagation between our nodes, clocks of others."""
+    """Return the report's section: stale blocks, reorganisations, propagation, published arrivals."""
     parts: list[Figure | Table] = []
     missing: list[Unanswered | str] = []
     pushed = [row for row in marts.ranked("stale_rate") if row["n_blocks"]]

@@ -67,14 +67,14 @@ LACKS: Final = (
 
 
 def sentences(marts: Marts) -> list[str]:
-    """Name the pools that took none of a kind although it paid enough, and those that signal."""
+    """Return sentences on pools that took none of a kind of transaction that paid enough, and on signals."""
     return [*_refusals(marts), *_signals(marts)]
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Make the section: a line per pool in plain words, then the evidence in folded tables.
+    """Return the report's section: a line per pool in plain words, then the evidence in folded tables.
 
-    Where every pool only mines what our nodes accept, nothing tells them apart, and there is no section.
+    If every pool only mines what our nodes accept, there is no section, because no pool differs from others.
     """
     facts = {name: marts.ranked(name) for name in READS}
     if not _tells_apart(facts):
@@ -94,7 +94,7 @@ def figures_and_tables(marts: Marts) -> SectionContent:
 
 
 def in_words(facts: Facts) -> str:
-    """Say in plain words what the rows of one pool show; `facts` has at least the marts of READS.
+    """Return a text on what the rows of one pool show; `facts` has at least the marts of READS.
 
     The text goes on from the name of the pool: `mines envelopes; signals version bit 4`.
     """
@@ -120,7 +120,7 @@ def in_words(facts: Facts) -> str:
 
 
 def _tells_apart(facts: Facts) -> bool:
-    """Tell whether anything shows a pool that differs from another."""
+    """Return whether any of these rows (by mart) shows a difference between pools in what they run."""
     return bool(
         facts["signalling"]
         or facts["pool_clock"]
@@ -136,7 +136,7 @@ def _has_candidates(row: Row) -> bool:
 
 
 def _candidate_words(row: Row) -> str:
-    """Say how many transactions of a pool seem to be paid for elsewhere, and in how many blocks."""
+    """Return a text on how many transactions of a pool seem to be paid for elsewhere, in how many blocks."""
     found = plural(row["n_candidates"], "transaction that pays", "transactions that pay")
     blocks = plural(row["n_judged"], "block")
     return f"has {found} far less than its own order asks for, in {count(row['n_blocks_with'])} of {blocks}"
@@ -147,7 +147,7 @@ def _of_blocks(row: Row) -> str:
 
 
 def signal_name(row: Row) -> str:
-    """Write the name of a signal for people: `version bit 4`, `BIP 54 coinbase`."""
+    """Return the name of a pool's signal for people: `version bit 4`, `BIP 54 coinbase`."""
     name: str = row["signal"]
     return name.replace("bit_", "version bit ").replace("bip54_coinbase", "BIP 54 coinbase")
 
@@ -177,7 +177,7 @@ def _refusals(marts: Marts) -> list[str]:
 
 
 def _evidence(n_promised: int, n_paid: int) -> str:
-    """Say what shows that transactions paid enough: a template, or the margin of the block."""
+    """Return a text on what shows that transactions paid enough: our templates, or the block's feerates."""
     promised = f"our templates promised {plural(n_promised, 'time')}"
     paid = f"paid clearly more than the block asked for {plural(n_paid, 'time')}"
     if n_promised and n_paid:

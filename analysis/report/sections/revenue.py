@@ -118,7 +118,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section's content: revenue and hashprice over time and per pool, and three patterns.
+    """Return the report's section: revenue and hashprice over time and per pool, and three patterns.
 
     They are the threshold of hashprice, the Malthusian trap and the prisoner's dilemma.
     """
@@ -210,7 +210,7 @@ def _dilemmas(marts: Marts) -> list[str]:
 def _points(
     marts: Marts, course: Sequence[tuple[dt.date, Row]], name: str, factor: float, per: str
 ) -> list[Point]:
-    """Return a point per period with the column `name` times `factor`, divided by column `per` if given."""
+    """Return a chart point per period: column `name` times `factor`, divided by column `per` if given."""
     return [
         Point(
             x=day,
@@ -397,7 +397,7 @@ def _is_fitted(row: Row) -> bool:
 
 
 def _prisoner_figure(marts: Marts, pools: Sequence[tuple[Row, Row]]) -> Figure:
-    """Return the figure of each pool's hashrate growth beside the growth of what a unit of it earned."""
+    """Return the figure of how each pool's hashrate grew, beside how the revenue per unit of it changed."""
     rows = [
         RatioRow(
             row=f"{row['owner']}-{row['metric']}",

@@ -61,7 +61,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section: how many blocks each pool mined, over the whole window and over time."""
+    """Return the report's section: how many blocks each pool mined, over the whole window and over time."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     shown = [row for row in marts.shares if row["block_count"]]
@@ -175,7 +175,7 @@ def _by_epoch(marts: Marts) -> Shares:
 
 
 def _course(found: Shares, pool: str) -> Course:
-    """Return a pool's share with its interval, as (day, share, lower end, upper end), in every period.
+    """Return a pool's share in every period, as (day, share, lower end of its interval, upper end).
 
     In a period without a block of the pool the share is 0.
     """

@@ -122,7 +122,7 @@ def _candidate_sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section's content: how well blocks match templates by age, and who takes low feerates."""
+    """Return the report's section: how well blocks match templates by age, and who takes low feerates."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     compared = [row for row in marts.rows("template_audit") if row["n_blocks"]]

@@ -84,7 +84,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:
-    """Return the section: how transactions wait and end by feerate decile, and what users sent per day."""
+    """Return the report's section: how transactions wait and end by feerate decile, and what users pay."""
     parts: list[Figure | Table] = []
     missing: list[str] = []
     if _drawn(marts):
@@ -106,7 +106,7 @@ def _half(row: Row) -> str:
 
 
 def _drawn(marts: Marts) -> list[Row]:
-    """Return the rows that the charts of delay show: five feerate deciles, where the wait is known."""
+    """Return the rows that the charts of confirmation delay show: five feerate deciles with known waits."""
     return [
         row
         for row in marts.rows("confirmation_delay")
