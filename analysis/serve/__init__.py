@@ -1,4 +1,4 @@
-"""Serves a built database as web pages and as an HTTP API; nothing here can change it.
+"""Serve a built database as web pages and as an HTTP API; nothing here can change it.
 
 results         opens the database, bounds each question, and notices a new build
 lookups         asks for pools, blocks, coverage; api and pages answer with the same rows

@@ -1,4 +1,4 @@
-"""Decides where the page listens: on loopback, unless the user says otherwise and sets a token."""
+"""Decide at which address the web server listens: on loopback, unless the user sets another and a token."""
 
 import ipaddress
 import os
@@ -44,7 +44,8 @@ def read_token(file: Path | None) -> str:
 def bound(address: str, *, allow_remote: bool, token: str) -> socket.socket:
     """Return a socket that listens at `address` (HOST:PORT).
 
-    Raises ServeError when other machines can reach it although they may not, or when the port cannot be used.
+    Raises ServeError for an address that other machines can reach where that is not allowed, and for a port
+    that cannot be used.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")

@@ -1,7 +1,8 @@
-"""Writes the answers of the API: JSON with what it rests on, CSV, and problems in one sentence.
+"""Make the answers of the API: JSON with its sources and coverage, CSV, and errors in one sentence.
 
 Hashes are in display order, times in UTC (ISO 8601). JSON is ASCII, so no text of a stranger acts on a
-terminal; CSV is as `pool-analysis show --format csv` writes it, so none runs in a spreadsheet.
+terminal; CSV is as `pool-analysis show --format csv` writes it, so no text of a stranger runs in a
+spreadsheet.
 """
 
 import io
@@ -19,7 +20,7 @@ from analysis.serve.results import Reader, Row
 
 
 class Problem(BaseModel):
-    """Says why there is no answer (RFC 9457)."""
+    """Describes an error of the API: why there is no answer (RFC 9457)."""
 
     type: str = Field(
         default="about:blank", description="always about:blank: the status says what kind it is"
@@ -30,7 +31,7 @@ class Problem(BaseModel):
 
 
 class Covered(BaseModel):
-    """Says how much of its window one topic of one node was observed."""
+    """Says how much of its time window one topic of one node was observed."""
 
     node: str = Field(description="name of the watched node")
     topic: str = Field(description="ZMQ topic: rawblock, rawtx, sequence; or mempool")
@@ -54,7 +55,10 @@ class Answer(BaseModel):
 
 
 def envelope(reader: Reader, data: Any, *, rows: Iterable[Row] = (), following: str | None = None) -> Answer:
-    """Put data into the form of an answer; `rows` are those whose `told_by` counts, else all blocks' does."""
+    """Return the Answer with `data`, the sources of `rows`, the coverage, and the build's chain and time.
+
+    Sources are the values of `told_by` in `rows`; where they have none, those of all blocks.
+    """
     named = ("node", "topic", "from_at", "to_at", "observed_ratio", "n_gaps")
     return Answer(
         data=plain(data),
@@ -67,12 +71,12 @@ def envelope(reader: Reader, data: Any, *, rows: Iterable[Row] = (), following: 
 
 
 def json_answer(answer: Answer) -> Response:
-    """Write an answer as JSON in ASCII."""
+    """Return an HTTP response that holds an Answer as JSON in ASCII."""
     return Response(json.dumps(answer.model_dump(), allow_nan=False) + "\n", media_type="application/json")
 
 
 def csv_answer(reader: Reader, rows: Sequence[Row], columns: Sequence[str], name: str) -> Response:
-    """Write rows as CSV; whose word they are and how much was observed stands in the header of the answer."""
+    """Return an HTTP response that holds rows as CSV; its headers say who told them and what was observed."""
     out = io.StringIO()
     write_csv(columns, ([row[column] for column in columns] for row in rows), out)
     said = ", ".join(told_by(rows) or sources(reader))
@@ -90,7 +94,7 @@ def csv_answer(reader: Reader, rows: Sequence[Row], columns: Sequence[str], name
 
 
 def problem(status: int, sentence: str) -> Response:
-    """Write the answer to a request that failed: problem JSON with one plain sentence."""
+    """Return the HTTP response to a request that failed: problem JSON (RFC 9457) with one plain sentence."""
     content = Problem(title=HTTPStatus(status).phrase, status=status, detail=sentence)
     return Response(
         json.dumps(content.model_dump()) + "\n", status_code=status, media_type="application/problem+json"
@@ -98,7 +102,7 @@ def problem(status: int, sentence: str) -> Response:
 
 
 def one_object(found: Mapping[str, Any]) -> list[Row]:
-    """Return every row inside an object, with the object itself, to tell whose word it is."""
+    """Return a list of an object and of all rows inside it, to find their columns `told_by`."""
     inside = [
         row for part in found.values() if isinstance(part, list) for row in part if isinstance(row, dict)
     ]

@@ -1,4 +1,4 @@
-"""Answers /api/v1: pools, blocks, transactions, marts, coverage and findings as JSON and CSV."""
+"""Answer /api/v1: pools, blocks, transactions, marts, coverage and findings as JSON and CSV."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Final
@@ -60,7 +60,7 @@ def api_router(results: Results) -> APIRouter:
 
 
 def csv_router(results: Results) -> APIRouter:
-    """Return the CSV addresses that stay: /pools.csv, /blocks.csv, /mempool.csv and /marts/NAME.csv."""
+    """Return the routes of CSV files: /pools.csv, /blocks.csv, /mempool.csv and /marts/NAME.csv."""
     router = APIRouter(responses={200: {"content": {"text/csv": {}}, "description": "CSV"}})
 
     @router.get("/pools.csv", summary="Shares of all pools in a time window, as CSV")
@@ -222,7 +222,7 @@ def _add_marts(router: APIRouter, results: Results) -> None:
 
 
 def _answered(results: Results, question: Callable[[Reader], Any]) -> Response:
-    """Answer a question as JSON."""
+    """Return the JSON response to a question about the newest build; `question` returns the data."""
 
     def write(reader: Reader) -> Response:
         data = question(reader)
@@ -237,9 +237,10 @@ def _paged(
     question: Callable[[Reader], list[Row]],
     page: tuple[str, dict[str, Any], int, int],
 ) -> Response:
-    """Answer a question for one row more than a page has; if there is one, link to the next page.
+    """Return the JSON response with one page of rows, and a link to the next page if there are more.
 
-    `page` is the path, the conditions, the largest number of rows, and the rows to leave out.
+    `page` is the path, the conditions, the largest number of rows, and the rows to leave out. `question`
+    returns one row more than a page has, if there is one.
     """
     path, given, limit, offset = page
 
@@ -253,7 +254,7 @@ def _paged(
 
 
 def _mart(name: str) -> Model:
-    """Return a mart by its name. Raises NotFoundError for any other name."""
+    """Return the model of a mart by its name. Raises NotFoundError for any other name."""
     model = load_catalog().by_name.get(name)
     if model is None or model.layer != "marts":
         raise NotFoundError("there is no such mart; /api/v1/marts lists all")
@@ -261,6 +262,6 @@ def _mart(name: str) -> Model:
 
 
 def _described(model: Model) -> dict[str, Any]:
-    """Return what a mart is: its name, summary, grain and columns."""
+    """Return a mart's name, summary, grain and columns as a dict for JSON."""
     columns = [{"name": each.name, "type": each.type, "meaning": each.doc} for each in model.columns]
     return {"name": model.name, "summary": model.summary, "grain": list(model.grain), "columns": columns}

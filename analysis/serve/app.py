@@ -1,4 +1,4 @@
-"""Puts the page and the API together as one ASGI application over a database."""
+"""Put the web pages and the API together as one ASGI application over a database."""
 
 import hashlib
 import math
@@ -37,9 +37,10 @@ def application(
     hosts: Iterable[str] = (),
     token: str = "",
 ) -> App:
-    """Return the whole application, guarded; `hosts` are names besides loopback, `token` may be empty.
+    """Return the whole ASGI application, pages and API, behind the filter that refuses strangers' requests.
 
-    `live` is what follows a collector, if one is followed; the metrics tell what became of the `webhooks`.
+    `live` follows a collector, if one is followed; the metrics count what became of the `webhooks`. `hosts`
+    are the host names allowed besides loopback, `token` may be empty.
     """
     app = _api(results)
     app.include_router(page_router(results, live))
@@ -51,14 +52,14 @@ def application(
 
 
 def description() -> dict[str, Any]:
-    """Return the OpenAPI document, as OPENAPI_PATH answers it; no database is needed."""
+    """Return the OpenAPI document of the API, as served at OPENAPI_PATH; no database is needed."""
     app = _api(cast("Results", None))  # a route asks for results only when it answers
     _add_metrics(app, cast("Results", None), ())
     return app.openapi()
 
 
 def _api(results: Results) -> FastAPI:
-    """Return an application with the API alone."""
+    """Return a FastAPI application with the routes of the API and of CSV files alone."""
     # The pages of documentation that FastAPI offers would load scripts from elsewhere.
     app = FastAPI(
         title="pool-analysis",
@@ -84,12 +85,12 @@ def _add_metrics(app: FastAPI, results: Results, webhooks: Sequence[Webhook]) ->
 
 
 class Revalidation:
-    """Adds an ETag to each answer, and answers 304 where the client has the newest one already.
+    """Adds an ETag to each HTTP answer, and answers 304 where the client has the newest one already.
 
-    What is answered depends on the build, our version and the address alone, so no query is needed. For the
-    same reason an answer is kept and given again until the next build, unless it says no-store. One that
-    says MOMENTARY depends on the time as well: it is kept for seconds, and has no ETag. It stands behind
-    RequestFilter, so nothing is answered here, kept or not, to a request that is refused.
+    An answer depends on the build, our version and the address alone, so its ETag needs no query. For the
+    same reason an answer is kept and given again until the next build, unless it says no-store. An answer
+    that says MOMENTARY depends on the time as well: it is kept for seconds, and has no ETag. This class
+    stands behind RequestFilter, so no answer, kept or not, goes to a request that is refused.
     """
 
     def __init__(self, app: App, results: Results) -> None:
@@ -98,7 +99,7 @@ class Revalidation:
         self._kept = KeptAnswers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one HTTP request: with 304, with a kept answer, or with that of the wrapped application."""
         address = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
         version = self._results.version
         seed = f"{version} {address}"
@@ -140,7 +141,7 @@ class Revalidation:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Answer each error with one plain sentence, which names no path of the server."""
+    """Add handlers that answer each error with one plain sentence, which names no path of the server."""
 
     @app.exception_handler(AnalysisError)
     def failed(request: Request, error: AnalysisError) -> Response:
@@ -176,7 +177,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def refused(request: Request, status: int, sentence: str) -> Response:
-    """Return the answer to a request that failed: a page where a page was asked for, else a problem."""
+    """Return the HTTP response to a failed request: problem JSON for the API, CSV and feed, else a page."""
     path = request.url.path
     if path.startswith("/api/") or path.endswith((".csv", ".atom")):
         return problem(status, sentence)
@@ -184,6 +185,6 @@ def refused(request: Request, status: int, sentence: str) -> Response:
 
 
 def _sentence(text: str) -> str:
-    """Begin a text with a capital, unless it begins with a name, and end it with a full stop."""
+    """Return a text as a sentence: with a capital, unless it begins with a name, and with a full stop."""
     first = text[:1].upper() if text.split(" ", maxsplit=1)[0].isalpha() else text[:1]
     return f"{first}{text[1:].rstrip('.')}."

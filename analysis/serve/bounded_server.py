@@ -1,4 +1,4 @@
-"""Runs the server: one process, with a limit for connections and a deadline for each of them.
+"""Run the web server: one process, with a limit for connections and a deadline for each of them.
 
 A connection carries one request and has DEADLINE_S from accept to close, so neither a client that sends
 nothing nor one that does not read can hold it longer. A stream of live events has its own, longer deadline.
@@ -52,25 +52,25 @@ class BoundedServer(uvicorn.Server):
         self.port: int = listening.getsockname()[1]
 
     def run_here(self) -> None:
-        """Serve in this thread until a signal asks to stop."""
+        """Serve HTTP in this thread until a signal asks to stop."""
         asyncio.run(self._serve_all())
 
     def start(self) -> None:
-        """Serve in a thread of its own until `close`."""
+        """Serve HTTP in a thread of its own until `close`."""
         self._thread = threading.Thread(target=self.run_here, name="serve", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving, and wait for the thread of `start`."""
+        """Stop serving, and wait until the thread that `start` began has ended."""
         self.should_exit = True
         if self._thread is not None:
             self._thread.join()
         self._listening.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, then let many connections wait in the kernel until they are accepted.
+        """Start to serve: few connections are accepted at once, and many may wait in the kernel.
 
-        asyncio has only one setting for how many connections it accepts at once and how many may wait.
+        asyncio has only one setting for both numbers.
         """
         await super().startup(sockets)
         for each in sockets or ():
@@ -78,7 +78,7 @@ class BoundedServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM without passing them on, so that the command exits with 0."""
+        """Stop the server on SIGINT and SIGTERM without passing them on, so that the command exits with 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -96,7 +96,7 @@ class BoundedServer(uvicorn.Server):
 
 
 def _ignore_broken(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error of the event loop, but not that a client broke its connection or that files ran out."""
+    """Report an error of the event loop, but no OSError: a client broke its connection, or files ran out."""
     if not isinstance(context.get("exception"), OSError):
         loop.default_exception_handler(context)
 

@@ -1,4 +1,4 @@
-"""Collects the findings of the report for the page, the API and the feed; once per build."""
+"""Collect the report's findings (sentences) for the pages, the API and the feed, once per build."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def report_marts(reader: Reader, database: Path) -> Marts:
 
 
 def found_answers(reader: Reader, database: Path) -> list[Finding]:
-    """Return the findings of every topic that has some, in the order of the report."""
+    """Return the findings of every topic of the report that has some, in the order of the report."""
     marts = report_marts(reader, database)
     return reader.cached("findings", lambda _each: _findings(marts))
 

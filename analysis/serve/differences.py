@@ -1,4 +1,4 @@
-"""Lists the transactions in which one block and our node's template differ, each with its reason.
+"""List the transactions in which one block and our node's template differ, each with its reason.
 
 The mart template_audit_block counts them. Its own query runs here for one block, up to the point where it
 counts, so list and count cannot disagree.
@@ -76,7 +76,7 @@ limit 300
 
 
 def differences(reader: Reader, block_hash: bytes, height: int) -> list[Row] | None:
-    """Return the missing and extra transactions of a block against the youngest template before it.
+    """Return the transactions that a block lacks or has beyond the youngest template before it.
 
     Each row has `kind` (missing or extra), `reason` as in template_audit_block, and what is known of the
     transaction. At most 300 rows; empty without a template, None if the dataset is gone.
@@ -90,7 +90,7 @@ def differences(reader: Reader, block_hash: bytes, height: int) -> list[Row] | N
 
 @cache
 def _query() -> str:
-    """Return the mart's query up to its counts, for one block, followed by the list."""
+    """Return the SQL that lists a block's differences, made from the mart's query up to where it counts."""
     sql = load_catalog().by_name[MART].sql
     counted, found, _ = sql.rpartition(FINAL_SELECT)
     if not found or "with recursive\n" not in counted:

@@ -1,4 +1,4 @@
-"""Draws the small charts of the pages as plain SVG: a share or a size as a bar, a course, what was observed.
+"""Draw the small charts of the pages as plain SVG: shares and sizes as bars, shares over time, coverage.
 
 They have neither axes nor a library. Each mark carries its value in `data-value`, which the page shows on
 hover; a table beside each chart has the same numbers.
@@ -57,7 +57,7 @@ _COVER: Final = Markup(
 
 
 def share_bar(row: Mapping[str, Any], colour: str, largest: float) -> Markup:
-    """Draw the share of one pool as a bar on a scale up to `largest`, with a line for its 95 % interval."""
+    """Return SVG of a pool's share as a bar on a scale up to `largest`, with a line for its 95 % interval."""
 
     def at(ratio: float) -> float:
         return BAR_WIDTH * min(1.0, ratio / (largest or 1.0))
@@ -76,7 +76,7 @@ def share_bar(row: Mapping[str, Any], colour: str, largest: float) -> Markup:
 
 
 def size_bar(size: float, largest: float, words: str) -> Markup:
-    """Draw a size as a bar on a scale up to `largest`; `words` are its value."""
+    """Return SVG of a size as a bar on a scale up to `largest`; `words` is its value as text."""
     return _BAR.format(
         width=BAR_WIDTH,
         height=BAR_HEIGHT,
@@ -88,7 +88,10 @@ def size_bar(size: float, largest: float, words: str) -> Markup:
 
 
 def course(rows: Sequence[Mapping[str, Any]], colour: str, label: str) -> Markup:
-    """Draw shares over time with a band for their 95 % intervals; rows have `from_day`, the oldest first."""
+    """Return an SVG chart of a share over time with a band for its 95 % intervals.
+
+    Rows have `from_day`, the oldest first.
+    """
     first: dt.date = rows[0]["from_day"]
     last: dt.date = rows[-1]["from_day"]
     n_days = max((last - first).days, 1)
@@ -126,7 +129,7 @@ def course(rows: Sequence[Mapping[str, Any]], colour: str, label: str) -> Markup
 
 
 def course_plot(rows: Sequence[Mapping[str, Any]], colour: str, label: str) -> Plot:
-    """Return the numbers that `course` draws."""
+    """Return the numbers of the chart that `course` draws, with which a page draws it anew as it zooms."""
     points = [interval_point(row["from_day"], row, "share", "ratio") for row in rows]
     line = Line(label="share", colour=colour, points=points)
     return line_plot(
@@ -135,7 +138,7 @@ def course_plot(rows: Sequence[Mapping[str, Any]], colour: str, label: str) -> P
 
 
 def cover_bar(intervals: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Markup:
-    """Draw the window of a node's topic as a bar: observed intervals in one colour, holes in another."""
+    """Return SVG of the time window of a node's topic as a bar that shows observed intervals and holes."""
     whole_s = (row["to_at"] - row["from_at"]).total_seconds() or 1.0
     parts = []
     for each in intervals:

@@ -1,7 +1,7 @@
-"""Names what happened at a time and is worth an alert: the same for feed, metrics, webhooks and the API.
+"""Find events worth an alert in the results of a build; feed, metrics, webhooks and API tell the same ones.
 
-An event keeps its id from build to build, so nothing is told twice. What each kind claims, and on which mart
-it rests, stands at its query.
+An event, such as a new pool or a run of empty blocks, keeps its id from build to build, so none is told
+twice. What each kind claims, and on which mart it rests, stands at its query.
 """
 
 import datetime as dt
@@ -114,7 +114,7 @@ TITLES: Final[Mapping[str, str]] = {
 
 
 class Event(NamedTuple):
-    """Describes one event: a stable id, its kind, when, in one sentence, and the path of its page."""
+    """Describes one event worth an alert: stable id, kind, time, a sentence, and the path of its page."""
 
     event_id: str
     kind: str
@@ -124,7 +124,7 @@ class Event(NamedTuple):
 
 
 def events(reader: Reader) -> list[Event]:
-    """Return the events of a build, the newest first, at most MAX_EVENTS of each kind."""
+    """Return the events of a build that are worth an alert, the newest first, at most MAX_EVENTS per kind."""
     return reader.cached("events", _events)
 
 

@@ -1,4 +1,4 @@
-"""Writes findings and events as an Atom feed (RFC 4287): one entry per question, one per event.
+"""Write findings and events as an Atom feed (RFC 4287): one entry per question, one per event.
 
 An entry keeps its id. The text and time of a question change with the build; an event stays as it happened.
 """
@@ -18,9 +18,9 @@ UNKNOWN_TIME: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC).isoformat()
 
 
 def atom(findings: Sequence[Finding], found: Sequence[Event], facts: Mapping[str, str]) -> bytes:
-    """Return the feed as XML, with the events in `found` first.
+    """Return findings and events as an Atom feed (XML in UTF-8), with the events first.
 
-    `facts` are those of the build (`chain`, `dataset`, `built_at`).
+    `found` are the events; `facts` are those of the build (`chain`, `dataset`, `built_at`).
     """
     source = hashlib.sha256(f"{facts.get('chain')} {facts.get('dataset')}".encode()).hexdigest()[:16]
     updated = facts.get("built_at", UNKNOWN_TIME)

@@ -1,4 +1,4 @@
-"""Keeps the answers of a build, so that many clients who ask for the same are answered at once."""
+"""Keep the HTTP answers of a build, so that many clients who ask for the same are answered at once."""
 
 import math
 import threading
@@ -16,7 +16,7 @@ Messages = list[dict[str, Any]]
 
 
 class KeptAnswers:
-    """Holds whole answers as ASGI messages; the one that was not asked for the longest goes first.
+    """Holds whole HTTP answers as ASGI messages; the one that was not asked for the longest is dropped first.
 
     An answer may have an end in time. The first who asks after it does not find the answer, and makes it
     anew; those who ask meanwhile still find it, so that not all of them make the same.
@@ -29,7 +29,7 @@ class KeptAnswers:
         self._n_bytes = 0
 
     def find(self, key: Key) -> Messages | None:
-        """Return the messages of an answer, or None."""
+        """Return the ASGI messages of a kept answer; None if there is none or its time is over."""
         with self._lock:
             messages, end_s = self._answers.get(key, (None, 0.0))
             if messages is None:
@@ -41,7 +41,10 @@ class KeptAnswers:
             return messages
 
     def keep(self, key: Key, messages: Messages, *, for_s: float = math.inf) -> None:
-        """Keep an answer for so many seconds; make room by forgetting others. A large one is not kept."""
+        """Keep an answer's ASGI messages for `for_s` seconds; drop others to make room.
+
+        An answer that is too large is not kept.
+        """
         size = _size(messages)
         if size > min(MAX_ANSWER_BYTES, self._max_bytes):
             return

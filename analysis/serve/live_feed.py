@@ -1,8 +1,8 @@
-"""Follows the live stream of a running collector, names the pool of each new block, and tells the pages.
+"""Follow the live stream of a running collector, name the pool of each new block, and pass it to the pages.
 
-The collector tells only rows that are in its journal, and its ids are passed on, so a page that was away goes
-on from the last id that it has seen. What a stream cannot say is said as a state: a collector that does not
-answer is "not watching".
+The collector sends only rows that are in its journal, and its ids are passed on, so a page that was away goes
+on from the last id that it has seen. The state of the stream is an event of its own: a collector that does
+not answer is "not watching".
 """
 
 import asyncio
@@ -37,7 +37,7 @@ UNKNOWN: Final = "unknown"
 
 
 class LiveEvent(NamedTuple):
-    """Holds one event for the pages: the collector's id, its kind, and its content as JSON."""
+    """Holds one event of the live stream for the pages: the collector's id, its kind, its content as JSON."""
 
     event_id: int
     kind: str
@@ -69,22 +69,22 @@ class LiveFeed:
 
     @property
     def state(self) -> str:
-        """Return as JSON whether every node is followed, the reasons why not, and the nodes."""
+        """Return as JSON whether every node is followed, the reasons if not, and the nodes."""
         with self._lock:
             return self._state
 
     def since(self, last_id: int | None) -> list[LiveEvent]:
-        """Return the events after an id, or all that are kept for None."""
+        """Return the kept live events with an id above `last_id`; all of them if it is None."""
         with self._lock:
             return [event for event in self._events if last_id is None or event.event_id > last_id]
 
     def has_forgotten(self, last_id: int | None) -> bool:
-        """Tell whether an event after an id is no longer kept."""
+        """Return whether a live event with an id above `last_id` is no longer kept."""
         with self._lock:
             return last_id is not None and last_id < self._forgotten_id
 
     def close(self) -> None:
-        """Stop following; the thread ends with its next answer."""
+        """Stop following the collector; the thread ends when it next hears from the collector."""
         self._stopping.set()
 
     async def stream(self, last_id: int | None) -> AsyncIterator[str]:
@@ -118,7 +118,7 @@ class LiveFeed:
                 self._stopping.wait(RETRY_S)
 
     def _follow(self) -> None:
-        """Read one stream to its end."""
+        """Read one HTTP stream of the collector to its end, and keep its events and state."""
         headers = {} if self._last_id is None else {"Last-Event-ID": str(self._last_id)}
         with self._http.get(self._url, headers=headers, stream=True, timeout=ANSWER_S) as answer:
             answer.raise_for_status()
@@ -137,7 +137,10 @@ class LiveFeed:
         self._keep(LiveEvent(event_id, KINDS[table], json.dumps(content)))
 
     def _miss(self) -> None:
-        """Keep, once, that rows passed by while we were away, under the id of the first of them."""
+        """Keep an event that says that rows were missed, unless the newest event says so already.
+
+        Its id is the one after the last event's.
+        """
         with self._lock:
             has_missed = bool(self._events) and self._events[-1].kind == MISSED
         if not has_missed and self._last_id is not None:
@@ -151,7 +154,7 @@ class LiveFeed:
             self._events.append(event)
 
     def _block(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a page shows of a new block, with its pool by our rules."""
+        """Return what a page shows of a new block's row: some columns, and its pool by our rules."""
         outputs = [
             (each["value_sat"], bytes.fromhex(each["script"])) for each in row["coinbase_outputs"] or ()
         ]
@@ -177,7 +180,7 @@ def _state_without(reason: str) -> str:
 
 
 def _events_of(answer: requests.Response) -> Iterator[dict[str, str]]:
-    """Yield the fields of each server-sent event of an answer, by name."""
+    """Yield each server-sent event of an HTTP answer as a dict of its fields."""
     fields: dict[str, str] = {}
     for line in _lines(answer):
         name, _, value = line.partition(": ")
@@ -189,7 +192,7 @@ def _events_of(answer: requests.Response) -> Iterator[dict[str, str]]:
 
 
 def _lines(answer: requests.Response) -> Iterator[str]:
-    """Yield the lines of an answer as they come. Raises ValueError for one that has no end."""
+    """Yield the lines of an HTTP answer as they come. Raises ValueError for a line that has no end."""
     rest = b""
     for chunk in answer.iter_content(chunk_size=None):
         *lines, rest = (rest + chunk).split(b"\n")

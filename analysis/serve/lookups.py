@@ -1,4 +1,4 @@
-"""Asks a built database for pools, blocks and coverage; the API and the pages answer with the same rows.
+"""Query a built database for pools, blocks and coverage; the API and the pages answer with the same rows.
 
 A time window is named as people name it: 24h, 7d, 30d, 1y, all. Hashes are bytes in internal byte order,
 scripts are hex, because a script of 32 bytes must not read as a hash.
@@ -56,7 +56,7 @@ class NotFoundError(DatabaseError):
 
 
 class MartRows(NamedTuple):
-    """Names rows of a mart that belong to a pool or block: its columns, the order, and how many at most."""
+    """Describes a query for a mart's rows of one pool or block: columns, condition, order, and limit."""
 
     mart: str
     order: str = "ALL"
@@ -135,13 +135,13 @@ def pools(reader: Reader, window: str) -> list[Row]:
 
 
 def spanned_windows(reader: Reader) -> list[str]:
-    """Return the names of the windows that the dataset holds: at least nine tenths of their time."""
+    """Return the names of the time windows that the dataset holds: at least nine tenths of their time."""
     found = {row["time_window"] for row in reader.rows("SELECT DISTINCT time_window FROM pool_share_window")}
     return [name for name, window in WINDOWS.items() if window in found]
 
 
 def pool(reader: Reader, slug: str) -> Mapping[str, Any]:
-    """Return all that is known of one pool, as rows of marts by the name of the part.
+    """Return all that is known of one pool, as a dict of rows from several marts.
 
     Raises NotFoundError if neither a block nor a rule names the pool.
     """
@@ -184,7 +184,7 @@ def blocks(
 
 
 def block(reader: Reader, named: str) -> Mapping[str, Any]:
-    """Return all that is known of one block, named by its hash in display order or by its height.
+    """Return all that is known of one block, given by its hash in display order or its height, as a dict.
 
     A height means the block of the active chain. Raises NotFoundError if the dataset has no such block.
     """
@@ -224,7 +224,10 @@ def block(reader: Reader, named: str) -> Mapping[str, Any]:
 
 
 def coverage(reader: Reader) -> Mapping[str, list[Row]]:
-    """Return how much each node and topic was observed, the holes and the intervals, newest first."""
+    """Return for each node and topic how much was observed, the holes and the intervals, newest first.
+
+    The checks that found something or could not run are added.
+    """
     return {
         "summary": covered(reader),
         "holes": reader.rows("FROM coverage_hole ORDER BY from_at DESC, node, topic LIMIT 500"),
@@ -236,18 +239,18 @@ def coverage(reader: Reader) -> Mapping[str, list[Row]]:
 
 
 def covered(reader: Reader) -> list[Row]:
-    """Return a row per node and topic: the window, and how much of it was observed."""
+    """Return a row per node and topic: its window of time, and how much of it was observed."""
     return reader.cached("coverage", lambda each: each.rows("FROM coverage_summary ORDER BY node, topic"))
 
 
 def sources(reader: Reader) -> list[str]:
-    """Return whose word the blocks are: observed, backfilled, or the names of third parties."""
+    """Return from whom the blocks of the dataset are: observed, backfilled, or names of third parties."""
     query = "SELECT DISTINCT told_by FROM chain_blocks WHERE told_by IS NOT NULL ORDER BY ALL"
     return reader.cached("sources", lambda each: [row["told_by"] for row in each.rows(query)])
 
 
 def told_by(rows: Iterable[Row]) -> list[str]:
-    """Return whose word some rows are, from their column `told_by`; empty if they have none."""
+    """Return who told some rows, from their column `told_by`, sorted; empty if they have none."""
     found: set[str] = set()
     for row in rows:
         said = row.get("told_by")
@@ -256,7 +259,7 @@ def told_by(rows: Iterable[Row]) -> list[str]:
 
 
 def find(reader: Reader, text: str) -> str:
-    """Return the path of the page that a search means: a height, a hash, a txid, or a pool.
+    """Return the path of the page for a search text: a height, a block hash, a txid, or the name of a pool.
 
     Raises NotFoundError if nothing fits.
     """
@@ -281,7 +284,7 @@ def find(reader: Reader, text: str) -> str:
 
 
 def txid_bytes(text: str) -> bytes:
-    """Return a txid written as 64 hex digits as bytes. Raises NotFoundError for any other text."""
+    """Convert a txid of 64 hex digits in display order to bytes. Raises NotFoundError for another text."""
     value = _hash(text)
     if value is None:
         raise NotFoundError("this is no txid; a txid has 64 hex digits")
@@ -296,7 +299,7 @@ def _hash(text: str) -> bytes | None:
 
 
 def _block_condition(named: str) -> tuple[str, bytes | int]:
-    """Return the SQL condition for a block named by hash or height, and its value."""
+    """Return the SQL condition for a block given by hash or height, and the value of its parameter."""
     value = _hash(named)
     if value is not None:
         return "block_hash = ?", value
@@ -306,14 +309,14 @@ def _block_condition(named: str) -> tuple[str, bytes | int]:
 
 
 def _after_with(chosen: str) -> str:
-    """Return the query of block rows for the blocks that the CTE `chosen` selects."""
+    """Return the SQL for the rows of the blocks that the common table expression `chosen` selects."""
     return chosen + BLOCKS.strip().removeprefix("WITH")
 
 
 def _parts(
     reader: Reader, parts: Mapping[str, MartRows], column: str, value: Any
 ) -> dict[str, Sequence[Row]]:
-    """Return for each part its rows with `value` in `column`."""
+    """Return, for each query in `parts`, its rows that have `value` in `column`, by the part's name."""
     return {
         name: reader.rows(
             f"SELECT {part.columns} FROM {part.mart} WHERE {column} = ? AND {part.where}"  # noqa: S608 - our names

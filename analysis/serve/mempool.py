@@ -1,4 +1,4 @@
-"""Replays the mempool as of a moment for the pages, the API and CSV, with the moments to step to."""
+"""Replay a node's mempool as of a moment for the pages, the API and CSV, with the moments to step to."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ STEPS_S: Final = (3600, 600, 60, 1)
 
 
 def replay(reader: Reader, at: str | None, node: str | None, *, limit: int, offset: int = 0) -> Mempool:
-    """Replay the mempool; `at` and `node` as the address gives them, empty or None for the newest.
+    """Return a node's mempool as of a moment; `at` and `node` are texts of a request.
 
-    Raises MomentError for what is no time, and for a node that was never watched.
+    Without `at` it is the newest moment, without `node` a node that was watched then. Raises MomentError for
+    what is no time, and for a node that was never watched.
     """
     moment = moment_of(at) if at else None
     return mempool_at(reader.cursor, moment, node or None, limit=limit, offset=offset)
@@ -23,13 +24,16 @@ def replay(reader: Reader, at: str | None, node: str | None, *, limit: int, offs
 def replayed(
     reader: Reader, at: str | None, node: str | None, *, limit: int, offset: int = 0
 ) -> Mapping[str, Any]:
-    """Return a replay as page and API show it: `said` is the verdict, `steps` are moments to step to."""
+    """Return a node's mempool as of a moment as page and API show it, in a dict.
+
+    `said` is a sentence on whether the node was watched, `steps` are the moments to step to.
+    """
     found = replay(reader, at, node, limit=limit, offset=offset)
     steps = steps_around(reader.cursor, found.at, found.node)
     return {"said": said(found.verdict), **asdict(found), "steps": steps}
 
 
 def steps_by_time(at: dt.datetime) -> list[tuple[int, dt.datetime, dt.datetime]]:
-    """Return the length in seconds of each step by time, and the moments back and forward."""
+    """Return for each step by time its length in seconds, and the moments so long before and after `at`."""
     lengths = [(seconds, dt.timedelta(seconds=seconds)) for seconds in STEPS_S]
     return [(seconds, at - length, at + length) for seconds, length in lengths]

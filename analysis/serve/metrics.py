@@ -1,4 +1,4 @@
-"""Writes the results as metrics for Prometheus at /metrics, with what became of the webhooks.
+"""Return the results as metrics for Prometheus at /metrics, and what became of the webhooks' events.
 
 Labels are kinds of events, windows and pools of our rules: nothing that a stranger chooses.
 """
@@ -19,7 +19,7 @@ PREFIX = "pool_analysis_"
 
 
 class _Families(Collector):
-    """Yields the families of one answer."""
+    """Yields the metric families of one answer to Prometheus."""
 
     def __init__(self, reader: Reader, webhooks: Sequence[Webhook]) -> None:
         self._reader = reader

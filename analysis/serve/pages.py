@@ -1,4 +1,4 @@
-"""Shows the pages: now, pools, blocks, transactions, mempool, coverage, questions, findings and methods.
+"""Serve the web pages: now, pools, blocks, transactions, mempool, coverage, questions, findings, methods.
 
 Every page is whole HTML that reads without a script. Texts of strangers are escaped by the templates, and
 their controls are made visible by `printable`.
@@ -72,9 +72,9 @@ PageQuery = Annotated[int, Query(ge=1, le=1_000_000, description="number of the 
 
 
 def page_router(results: Results, live: LiveFeed | None = None) -> APIRouter:
-    """Return the routes of the pages over a database; they are no part of the API's description.
+    """Return the routes of the web pages over a database; the API's description does not list them.
 
-    With `live` the page of now shows new blocks as they come.
+    With `live` the page "now" shows new blocks as they come.
     """
     router = APIRouter(include_in_schema=False)
     _add_static(router)
@@ -88,7 +88,7 @@ def page_router(results: Results, live: LiveFeed | None = None) -> APIRouter:
 
 
 def refusal_page(status: int, sentence: str) -> Response:
-    """Return the page that says in one sentence why there is no other."""
+    """Return the HTML page for a request that is refused or failed; it gives the reason in one sentence."""
     page = _environment().get_template("serve/refusal.html.j2")
     head = "Not now" if status == HTTPStatus.SERVICE_UNAVAILABLE else "Not here"
     written = page.render(_frame("", "No page"), head=head, sentence=sentence)
@@ -96,7 +96,7 @@ def refusal_page(status: int, sentence: str) -> Response:
 
 
 def _waiting_page(*, is_live: bool) -> Response:
-    """Return the page of now before the first build; the browser asks again until there is one."""
+    """Return the page "now" before the first build; the browser asks again until there is one."""
     page = _environment().get_template("serve/waiting.html.j2")
     written = page.render(_frame("/", "Now"), is_live=is_live)
     headers = {"refresh": str(ASK_AGAIN_S), "retry-after": str(ASK_AGAIN_S), "cache-control": "no-store"}
@@ -283,7 +283,7 @@ def _add_texts(router: APIRouter, results: Results) -> None:
 def _shown(
     results: Results, name: str, path: str, title: str, facts: Callable[[Reader], Mapping[str, Any]]
 ) -> Response:
-    """Ask for the facts of a page and render it; `path` is the part of the navigation that it belongs to."""
+    """Query the facts of a page and return the page as HTML; `path` is its part of the navigation."""
 
     def write(reader: Reader) -> Response:
         page = _environment().get_template(f"serve/{name}")
@@ -299,7 +299,7 @@ def _shown(
 
 
 def _frame(path: str, title: str) -> dict[str, Any]:
-    """Return what the frame of every page needs."""
+    """Return the values that the template of every page needs, such as title and navigation."""
     return {
         "title": title,
         "path": path,
@@ -322,7 +322,7 @@ def _colours(reader: Reader) -> dict[str, str]:
 
 @cache
 def _environment() -> Environment:
-    """Return our templates and those of the report, with the filters that write values for people."""
+    """Return a Jinja environment with our templates, the report's, and filters that format values."""
     loaders = {
         "serve": PackageLoader("analysis.serve", "templates"),
         "report": PackageLoader("analysis.report", "templates"),
@@ -374,7 +374,7 @@ def _environment() -> Environment:
 
 
 def _moment(at: dt.datetime | dt.date | None) -> Markup:
-    """Write a UTC time with its machine-readable form."""
+    """Return a UTC time or day as an HTML `time` element, with its machine-readable form."""
     if at is None:
         return Markup(text.NOTHING)  # noqa: S704 - a constant
     written = at.isoformat().replace("+00:00", "Z")
@@ -382,10 +382,10 @@ def _moment(at: dt.datetime | dt.date | None) -> Markup:
 
 
 def _as_text(script: str) -> str:
-    """Write a script given in hex as UTF-8 text, with everything that is not printable made visible."""
+    """Return a script given in hex as UTF-8 text, with everything that is not printable made visible."""
     return text.printable(bytes.fromhex(script).decode("utf-8", "replace"), max_length=1000)
 
 
 def _methods_linked(markup: Markup) -> Markup:
-    """Let links to methods lead to our page of methods; in the report they lead to a part of it."""
+    """Return HTML in which the report's links to a method lead to the page of methods."""
     return Markup(str(markup).replace('href="#method-', 'href="/methods#method-'))  # noqa: S704 - was markup

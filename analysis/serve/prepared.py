@@ -1,4 +1,4 @@
-"""Makes what the pages draw, once per build: the charts of the report and its findings.
+"""Make what the web pages draw once per build: the charts of the report and its findings.
 
 Drawing takes seconds. A thread does it after the start and after each new build, so that a client finds it
 done, and waits for no more than the one thing that it asks for.
@@ -27,19 +27,22 @@ LOOK_S: Final = 1.0
 
 
 def stack(reader: Reader, database: Path) -> Figure | None:
-    """Return the chart of shares over time; None if the dataset is too short for one."""
+    """Return the chart of pools' shares over time, drawn once per build; None if the dataset is too short."""
     return reader.cached("stack", lambda each: stack_figure(report_marts(each, database)))
 
 
 def section(reader: Reader, database: Path, topic: Topic) -> tuple[Section, Sequence[Unanswered]]:
-    """Return the section of a topic, with the questions that lack data."""
+    """Return the report's section on a topic, and the questions that lack data; made once per build."""
     return reader.cached(
         f"topic {topic.section_id}", lambda each: topic.section(report_marts(each, database))
     )
 
 
 def steps(database: Path) -> list[Callable[[Reader], object]]:
-    """Return what is made for each build, one step after the other, so that each can take its turn."""
+    """Return the functions that make what the pages draw for one build, each called with a Reader.
+
+    They are separate, so that clients' questions get a turn between two of them.
+    """
 
     def drawn(topic: Topic) -> Callable[[Reader], object]:
         return lambda reader: section(reader, database, topic)
@@ -54,7 +57,7 @@ def steps(database: Path) -> list[Callable[[Reader], object]]:
 
 
 class Preparation:
-    """Makes in a thread of its own, for each build that comes, what its pages draw."""
+    """Makes, in a thread of its own, what the web pages draw, for each build that comes."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
@@ -63,7 +66,7 @@ class Preparation:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, after the step that is being made."""
+        """Stop the thread that draws for the pages, after the drawing that it is at, and wait for it."""
         self._stopping.set()
         self._thread.join()
 

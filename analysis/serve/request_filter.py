@@ -1,4 +1,4 @@
-"""Refuses requests that do not come from a page of this server or from a program of its user.
+"""Refuse HTTP requests that do not come from a page of this server or from a program of its user.
 
 A page of another site can make a browser send requests to loopback. Three rules keep it out: the Host header
 must name this machine (against DNS rebinding), the request must not come from another origin, and where a
@@ -44,9 +44,9 @@ HEADERS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class RequestFilter:
-    """Wraps an ASGI application: refuses strangers, and adds the headers that protect a page.
+    """Wraps an ASGI application: refuses requests of strangers, and adds the headers that protect a page.
 
-    `hosts` are the names under which the page may be asked for besides those of loopback.
+    `hosts` are the host names under which the pages are served besides those of loopback.
     """
 
     def __init__(self, app: App, *, hosts: Iterable[str] = (), token: str = "") -> None:
@@ -55,7 +55,7 @@ class RequestFilter:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it with one sentence."""
+        """Pass one HTTP request on to the application, or refuse it with one sentence."""
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
@@ -78,7 +78,7 @@ class RequestFilter:
         await answer(scope, receive, send_protected)
 
     def _refusal(self, method: str, path: str, headers: Mapping[str, list[str]]) -> tuple[int, str] | None:
-        """Return the status and the sentence with which a request is refused; None for one that is served."""
+        """Return the HTTP status and the sentence that refuse a request; None if it is served."""
         if method not in ("GET", "HEAD"):
             return (
                 HTTPStatus.METHOD_NOT_ALLOWED,
@@ -100,7 +100,7 @@ class RequestFilter:
         return None
 
     def _is_ours(self, name: str) -> bool:
-        """Tell whether the page may be asked for under a host name.
+        """Return whether the server answers to a host name of a request.
 
         Rebinding needs a name that leads elsewhere later, so with a token any IP address will do.
         """
@@ -124,7 +124,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_foreign(path: str, host: str, headers: Mapping[str, list[str]]) -> bool:
-    """Tell whether a page of another origin made the browser send a request.
+    """Return whether a page of another origin made the browser send a request.
 
     A link from another site to one of our pages is no such request: the browser shows our page itself.
     """
@@ -142,7 +142,7 @@ def _is_foreign(path: str, host: str, headers: Mapping[str, list[str]]) -> bool:
 
 
 def _has_token(headers: Mapping[str, list[str]], token: str) -> bool:
-    """Tell whether a request carries the token, as bearer token or as password of basic authentication."""
+    """Return whether a request carries the token, as bearer token or as password of basic authentication."""
     for given in headers.get("authorization", []):
         scheme, _, credentials = given.partition(" ")
         if scheme.lower() == "basic":

@@ -1,4 +1,4 @@
-"""Opens the built database for many readers at once, bounds each question, and notices a new build.
+"""Open the built database for many readers at once, limit each query's time, and follow new builds.
 
 A build replaces the file by rename. DuckDB shares one instance per path within a process, so a new file can
 only be opened when the old one is closed: new questions wait until those that run have ended. Each question
@@ -34,14 +34,14 @@ class BusyError(DatabaseError):
 
 
 class NotBuiltError(DatabaseError):
-    """Means that there is no build yet; the first one is shown when it comes."""
+    """Means that there is no build yet; the results come with the first one."""
 
     def __init__(self) -> None:
         super().__init__("nothing is built yet; the pages come with the first build")
 
 
 class _Stamp(NamedTuple):
-    """Identifies one file: a file that replaces it has another inode or time."""
+    """Identifies one file by inode, time and size; a file that replaces it has others."""
 
     inode: int
     mtime_ns: int
@@ -49,7 +49,7 @@ class _Stamp(NamedTuple):
 
 
 class Reader:
-    """Asks the questions of one answer. Times are in UTC, and every query can be interrupted."""
+    """Runs the queries for one answer to a client. Times are in UTC, and every query can be interrupted."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, build: "_OpenBuild") -> None:
         self.cursor = cursor
@@ -58,19 +58,19 @@ class Reader:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Return what the results rest on: the rows of run_manifest and build_log."""
+        """Return the facts on the build: keys and values of run_manifest and build_log."""
         return self._build.facts
 
     def rows(self, query: str, *values: Any, **named: Any) -> list[Row]:
-        """Return the rows of a query as dictionaries.
+        """Run a SQL query and return its rows as dictionaries.
 
-        `values` take the places of its question marks, or the `named` ones those of `$name`.
+        `values` are its parameters for question marks, `named` those for `$name`.
         """
         found: list[Row] = self.cursor.sql(query, params=named or list(values)).to_arrow_table().to_pylist()
         return found
 
     def raw_rows(self, query: str, *values: Any, **named: Any) -> list[Row] | None:
-        """Do what `rows` does for a query of raw tables or staging; return None if the dataset is gone."""
+        """Run a query of raw tables or staging as `rows` does; return None if the dataset is gone."""
         try:
             with raw_files_locked(self.cursor):
                 return self.rows(query, *values, **named)
@@ -88,12 +88,12 @@ class Reader:
         return [row["column_name"] for row in found]
 
     def cached(self, name: str, make: Callable[["Reader"], T]) -> T:
-        """Return what `make` made for this build under `name`; make it once."""
+        """Return what `make` returns for this build; it is called once per build and `name`, then kept."""
         return self._build.cached(name, lambda: make(self))
 
 
 class _OpenBuild:
-    """Holds one opened build: its connection, its facts, its readers, and what was made from it."""
+    """Holds one opened database of a build: its connection, facts, readers, and what was made from it."""
 
     def __init__(self, database: Path, stamp: _Stamp) -> None:
         self.stamp = stamp
@@ -123,8 +123,8 @@ class _OpenBuild:
 class Results:
     """Answers questions from the newest build of a database; several threads may ask at once.
 
-    Raises DatabaseError if the file does not exist or `pool-analysis build` did not make it. With `waits` it
-    may come later; until then each question raises NotBuiltError.
+    Raises DatabaseError if the file does not exist or `pool-analysis build` did not make it. With `waits` the
+    file may come later; until then each question raises NotBuiltError.
     """
 
     def __init__(self, database: Path, *, question_s: float = QUESTION_S, waits: bool = False) -> None:
@@ -138,7 +138,7 @@ class Results:
             self._build = _opened(database)
 
     def read(self, question: Callable[[Reader], T]) -> T:
-        """Ask a question and return its answer.
+        """Call `question` with a Reader of the newest build, and return what it returns.
 
         Raises BusyError if it needs more than its time or memory, or if other questions do not end.
         """
@@ -163,7 +163,7 @@ class Results:
 
     @property
     def lacks_build(self) -> bool:
-        """Tell whether the first build is waited for."""
+        """Return whether there is no build yet and the first one is awaited."""
         return self._waits and self._build is None and _stamp(self.database) is None
 
     @property
@@ -202,7 +202,10 @@ class Results:
 
     @contextmanager
     def _reading(self) -> Iterator[_OpenBuild]:
-        """Hold the newest build open; if the file was replaced, first wait until its readers have ended."""
+        """Yield the newest build and keep it open until the `with` block ends.
+
+        If its file was replaced, first wait until the readers of the old one have ended.
+        """
         with self._idle:
             if not self._idle.wait_for(self._is_newest_or_free, timeout=WAIT_S):
                 raise BusyError("the database is being replaced; ask again in a moment")
@@ -220,7 +223,10 @@ class Results:
         return build is None or not build.n_readers or _stamp(self.database) in (None, build.stamp)
 
     def _newest(self) -> _OpenBuild:
-        """Return the open build; if the file was replaced, close it first and open the new one."""
+        """Return the open database of the newest build.
+
+        If the file was replaced, the old one is closed and the new one opened.
+        """
         if self._build is not None and _stamp(self.database) in (None, self._build.stamp):
             return self._build
         if self._build is not None:
@@ -251,7 +257,7 @@ def _opened(database: Path) -> _OpenBuild:
 
 
 def _stamp(database: Path) -> _Stamp | None:
-    """Return what identifies the file that now has this name; None if there is none."""
+    """Return the stamp (inode, time, size) of the file at a path; None if there is no file."""
     try:
         found = database.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Asks what is known of one transaction: seen when and where, replaced by, mined by, passed over by.
+"""Query what is known of one transaction: seen when and where, replaced by, mined by, passed over by.
 
 A block passed a transaction over if the transaction waited in the node's mempool when the block came, and the
 block did not take it. That alone is no fault of the pool: a block has room for so many.
@@ -72,7 +72,7 @@ MINED: Final = """
 
 
 def transaction(reader: Reader, named: str) -> Mapping[str, Any]:
-    """Return all that is known of one transaction, named by its txid in display order.
+    """Return all that is known of one transaction, given by its txid in display order, as a dict.
 
     `mined` is None if the dataset is gone. Raises NotFoundError if neither a mempool nor a block had it.
     """
@@ -94,7 +94,7 @@ def transaction(reader: Reader, named: str) -> Mapping[str, Any]:
 
 
 def _mined(reader: Reader, txid: bytes, stays: list[Row]) -> list[Row] | None:
-    """Return the blocks that hold a transaction.
+    """Return a row for each block that holds a transaction; None if the dataset is gone.
 
     Where a mempool saw it mined, only the heights of those blocks are searched; else all blocks are.
     """

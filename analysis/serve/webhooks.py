@@ -1,7 +1,7 @@
-"""Tells servers of the owner's choice about new events: signed, retried, bounded, never in the way of a page.
+"""Send new events to webhooks, servers of the owner's choice: signed, retried, bounded, in threads apart.
 
 Each webhook has a thread and a queue of its own, so one that hangs delays nothing else. A redirect is a
-failure: the body goes only where the owner sends it. What is known at the start is not told.
+failure: the body goes only where the owner sends it. Events that are known at the start are not sent.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ HOW: Final = "write [[webhook]] with url and secret"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Says where to tell events, the secret that signs them, and which kinds."""
+    """Describes one webhook: the URL to send events to, the secret to sign them, and the kinds to send."""
 
     url: str
     secret: str
@@ -49,13 +49,13 @@ class Target:
 
     @property
     def host(self) -> str:
-        """Return scheme and host: the path of a webhook is often a secret, so no message shows it."""
+        """Return scheme and host of the URL; its path is often a secret, so no message shows that."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.hostname}"
 
 
 def read_targets(file: Path) -> list[Target]:
-    """Read the webhooks of a TOML file.
+    """Return the webhooks that a TOML file lists.
 
     Raises ServeError, which names the entry, for one that cannot be used.
     """
@@ -91,10 +91,10 @@ def _target(entry: Mapping[str, Any], where: str) -> Target:
 
 
 def refusal(url: str) -> str:
-    """Return why no event is sent to an address; empty for one that may be used.
+    """Return why no event is sent to a URL; an empty text if it may be used.
 
-    Link-local addresses are those of a cloud's own services; they, multicast and 0.0.0.0 are no webhook.
-    A name that is not known now may be known later, so it is no reason.
+    Link-local addresses are those of a cloud's own services; they, multicast and 0.0.0.0 are no webhook. A
+    name that is not known now may be known later, so it is no reason.
     """
     try:
         parts = urlsplit(url)
@@ -118,12 +118,12 @@ def refusal(url: str) -> str:
 
 
 def signature(secret: str, sent_at: str, body: bytes) -> str:
-    """Return what signs a body: HMAC-SHA256 of `sent_at`, a full stop and the body, in hex."""
+    """Return the signature of a body: HMAC-SHA256 of `sent_at`, a full stop and the body, in hex."""
     return hmac.new(secret.encode(), sent_at.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
 class Webhook:
-    """Tells one server about events, one after the other, in a thread of its own until `close`."""
+    """Sends events to one webhook, one after the other, in a thread of its own until `close`."""
 
     def __init__(
         self, target: Target, *, first_wait_s: float = FIRST_WAIT_S, timeout_s: float = TIMEOUT_S
@@ -139,7 +139,7 @@ class Webhook:
         threading.Thread(target=self._run, name="webhook", daemon=True).start()
 
     def tell(self, event: Event) -> None:
-        """Put an event into the queue and return at once; a full queue drops it and counts it."""
+        """Queue an event to be sent, and return at once; if the queue is full, drop and count the event."""
         if event.kind in self.target.kinds:
             try:
                 self._waiting.put_nowait(event)
@@ -147,7 +147,7 @@ class Webhook:
                 self._drop("its queue is full")
 
     def close(self) -> None:
-        """Stop; what was not sent is not told again."""
+        """Stop the thread that sends events; those that were not sent are lost."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -172,7 +172,7 @@ class Webhook:
         self._drop(reason)
 
     def _send(self, event: Event) -> str:
-        """Send one event; return why it was not taken, or an empty text."""
+        """Send one event to the webhook; return why it was not accepted, or an empty text."""
         content = {**event._asdict(), "title": TITLES[event.kind]}
         body = json.dumps({name: plain(value) for name, value in content.items()}).encode()
         sent_at = str(int(time.time()))
@@ -204,7 +204,7 @@ class Webhook:
 
 
 class Alerts:
-    """Looks for new events after each build, and tells them to webhooks, in a thread of its own."""
+    """Finds new events after each build, and sends them to webhooks, in a thread of its own."""
 
     def __init__(self, results: Results, webhooks: Sequence[Webhook]) -> None:
         self.webhooks = webhooks
@@ -216,7 +216,7 @@ class Alerts:
         threading.Thread(target=self._run, name="alerts", daemon=True).start()
 
     def look(self) -> None:
-        """Tell the events that a new build has and no build before it had, the oldest first."""
+        """Queue for the webhooks each event that no build before the newest had, the oldest first."""
         with self._looking:
             version = self._results.version
             if version == self._version:
@@ -240,7 +240,7 @@ class Alerts:
             return None
 
     def close(self) -> None:
-        """Stop looking and telling."""
+        """Stop the thread that finds events, and those of the webhooks."""
         self._stopping.set()
         for webhook in self.webhooks:
             webhook.close()
