@@ -51,10 +51,11 @@ SEGMENT_SQL: Final = (
 
 
 class Segment(NamedTuple):
-    """Describes a piece of a pool's blocks; blocks are numbered from 1 in order of height.
+    """Describes a piece of a pool's blocks with one algorithm; blocks are numbered from 1 in order of height.
 
-    `first_low` to `first_high` is the interval of its first block. `n_against` blocks
-    exclude that order in `left_open` which fewest exclude. `probabilities` are those of ORDERS.
+    `first_low` to `first_high` is the interval of its first block. `left_open` are the orders that the piece
+    leaves open. Some of its blocks may exclude each of these; `n_against` is the smallest number of such
+    blocks. `probabilities` are those of ORDERS.
     """
 
     first: int
@@ -67,14 +68,17 @@ class Segment(NamedTuple):
 
 
 def posterior(scores: Numbers) -> Numbers:
-    """Return the probabilities of the orders from logarithms of likelihoods, along the last axis."""
+    """Return the posterior probabilities of the ways to order a block from their log likelihoods.
+
+    The ways are along the last axis.
+    """
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     found: Numbers = weights / weights.sum(axis=-1, keepdims=True)
     return found
 
 
 def left_open_of(probabilities: Numbers) -> list[str]:
-    """Return the most probable orders that together have 95 %, and those that tie with the last."""
+    """Return the most probable orders that together have 95 %, and those that tie with the last of them."""
     order = np.argsort(-probabilities, kind="stable")
     sums = probabilities[order].cumsum()
     least = probabilities[order[int(np.searchsorted(sums, CONFIDENCE - AS_GOOD))]] - AS_GOOD
@@ -82,7 +86,10 @@ def left_open_of(probabilities: Numbers) -> list[str]:
 
 
 def segments(scores: Numbers, stray_ratio: float, change_ratio: float) -> list[Segment]:
-    """Return the pieces of a pool's blocks; `scores` has a row per block and a column per algorithm."""
+    """Split a pool's blocks into pieces, each explained by one algorithm, and return the pieces.
+
+    `scores` has a row per block and a column per algorithm.
+    """
     by_block = posterior(np.column_stack([scores, np.zeros(len(scores))]))
     logs = np.log((1 - stray_ratio) * by_block + stray_ratio / len(ORDERS))
     left_open = [left_open_of(each) for each in by_block]
@@ -104,7 +111,7 @@ def segments(scores: Numbers, stray_ratio: float, change_ratio: float) -> list[S
 
 
 def _most_probable_labels(logs: Numbers, change_ratio: float) -> Sequence[int]:
-    """Return the most probable sequence of orders, one per block."""
+    """Return the most probable order (its number) of each block, by Viterbi's algorithm."""
     n_orders = logs.shape[1]
     stay, change = np.log1p(-change_ratio), np.log(change_ratio / (n_orders - 1))
     best = logs[0].copy()
@@ -135,7 +142,7 @@ def _interval_of_change(logs: Numbers, before: int, after: int, start: int) -> t
 
 
 def _left_open_column(scores: pa.ChunkedArray) -> pa.Array:
-    """Return a list of names per list of scores."""
+    """Return for each list of scores (of one block) the names of the orders that it leaves open."""
     rows = [left_open_of(posterior(np.array([*each, 0.0]))) for each in scores.to_pylist()]
     return pa.array(rows, pa.list_(pa.string()))
 
@@ -143,7 +150,7 @@ def _left_open_column(scores: pa.ChunkedArray) -> pa.Array:
 def _segments_column(
     scores: pa.ChunkedArray, stray_ratio: pa.ChunkedArray, change_ratio: pa.ChunkedArray
 ) -> pa.Array:
-    """Return the list of pieces of each row, whose `scores` are a list per block, in order of height."""
+    """Return for each row, a pool, the pieces of its blocks; `scores` are a list per block, by height."""
     rows = []
     for blocks, stray, change in zip(
         scores.to_pylist(), stray_ratio.to_pylist(), change_ratio.to_pylist(), strict=True

@@ -1,4 +1,4 @@
-"""Say how well each algorithm that builds blocks explains the order of the transactions in one block.
+"""Score how well each algorithm that builds blocks explains the order of the transactions in one block.
 
 As SQL function:
 
@@ -103,7 +103,7 @@ def order_scores(block: Sequence[BlockTransaction], max_error_ratio: float) -> O
 
 
 def ancestor_set_keys(fees: Mapping[int, int], sizes: Mapping[int, int], parents: Links) -> dict[int, float]:
-    """Map each transaction of one family to the feerate at which the ancestor-set algorithm takes it.
+    """Return the feerate at which the ancestor-set algorithm takes each transaction of one family.
 
     It is the lowest feerate of a package up to that of the transaction: what becomes worth more when its
     parents are taken follows them at once.
@@ -136,7 +136,10 @@ def ancestor_set_keys(fees: Mapping[int, int], sizes: Mapping[int, int], parents
 
 
 def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]:
-    """Return the keys of all transactions by algorithm, in the order of the block; NaN where unknown."""
+    """Return the sort keys that each algorithm gives the transactions of a block, by algorithm.
+
+    Each array is in the order of the block; NaN stands for an unknown key.
+    """
     fees = {each.place: each.fee_sat for each in block}
     sizes = {each.place: each.vsize_vb for each in block}
     weights = {each.place: each.weight_wu for each in block}
@@ -169,16 +172,16 @@ def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]
 
 
 def _links(block: Sequence[BlockTransaction]) -> dict[int, list[int]]:
-    """Map the place of each transaction to those of its parents that are in the list.
+    """Return the parents of each transaction that are in the given list, by place in the block.
 
-    Of a block that is valid, these stand before it.
+    In a valid block parents stand before their children.
     """
     places = {each.place for each in block}
     return {each.place: [parent for parent in each.parents if parent in places] for each in block}
 
 
 def _families(links: Links) -> dict[int, int]:
-    """Map each transaction to the name of its family: one member that stands for all that are linked."""
+    """Return for each transaction the one that stands for its family: all that parents and children link."""
     leader = {key: key for key in links}
 
     def find(key: int) -> int:
@@ -193,7 +196,7 @@ def _families(links: Links) -> dict[int, int]:
 
 
 def _members(family: Mapping[int, int]) -> Iterable[list[int]]:
-    """Return the members of each family of two or more."""
+    """Return the transactions of each family that has two or more."""
     members: dict[int, list[int]] = {}
     for key, name in family.items():
         members.setdefault(name, []).append(key)
@@ -201,7 +204,7 @@ def _members(family: Mapping[int, int]) -> Iterable[list[int]]:
 
 
 def _ancestors(links: Links) -> dict[int, set[int]]:
-    """Map each transaction to its ancestors, itself included; parents must come before children."""
+    """Return the ancestors of each transaction, itself included; parents must come before children."""
     found: dict[int, set[int]] = {}
     for key in sorted(links):
         found[key] = {key}.union(*(found[parent] for parent in links[key]))
@@ -209,7 +212,10 @@ def _ancestors(links: Links) -> dict[int, set[int]]:
 
 
 def _half_apart(families: Pairs) -> Pairs:
-    """Return the pairs of the first half of a block with the second half: each in at most one pair."""
+    """Pair each transaction of a block's first half with the one half a block later; return the pairs.
+
+    Pairs within one family are left out.
+    """
     half = len(families) // 2
     return _pairs(families, half)[:half] if half else _pairs(families, 1)
 
@@ -223,7 +229,11 @@ def _pairs(families: Pairs, apart: int) -> Pairs:
 
 
 def _score(signs: Numbers, max_error_ratio: float) -> float:
-    """Return the logarithm of the likelihood ratio for pairs: 1 in order, -1 out of order, else silent."""
+    """Return the log likelihood ratio of an algorithm against an own order, from the signs of its pairs.
+
+    A sign is positive for a pair in the algorithm's order, negative for one out of order, else it says
+    nothing.
+    """
     n_good, n_bad = int((signs > 0).sum()), int((signs < 0).sum())
     errors = (np.arange(ERROR_STEPS) + 0.5) * max_error_ratio / ERROR_STEPS
     logs = n_bad * np.log(errors) + n_good * np.log1p(-errors)

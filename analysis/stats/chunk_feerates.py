@@ -71,7 +71,7 @@ class Run(NamedTuple):
 def chunk_feerates(
     fees: Mapping[int, int], sizes: Mapping[int, int], parents: Mapping[int, Iterable[int]]
 ) -> dict[int, float]:
-    """Map each transaction of one cluster to its chunk feerate in sat/vB.
+    """Return the chunk feerate in sat/vB of each transaction of one cluster.
 
     `fees` are in sat, `sizes` in vB and above zero. `parents` maps each transaction to its direct parents; a
     parent that is not a key of `fees` counts as confirmed. Fees may be negative, as fees modified by
@@ -126,9 +126,10 @@ def chunk_runs(members: Sequence[Member], links: Iterable[tuple[int, int]]) -> I
 
 
 def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> Iterator[list[int]]:
-    """Yield, as a list of keys, each cluster of waiting transactions that contains one of the seeds.
+    """Yield each cluster of waiting transactions that contains one of the seeds, as a list of its members.
 
-    `relatives` maps each transaction to its parents and children; `waiting` has the waiting ones as keys.
+    `relatives` maps each transaction to its parents and children; `waiting` has the waiting ones as keys. The
+    set `seeds` is emptied.
     """
     while seeds:
         cluster = {seeds.pop()}
@@ -142,7 +143,7 @@ def _clusters(seeds: set[int], relatives: Links, waiting: Mapping[int, Any]) -> 
 
 
 def _feerates(cluster: list[int], members: Sequence[Member], parents: Links) -> dict[int, float]:
-    """Map each transaction of one cluster to its chunk feerate in sat/vB.
+    """Return the chunk feerate in sat/vB of each transaction of one cluster.
 
     One or two transactions need no search.
     """
@@ -202,7 +203,7 @@ def _reached(
     flow: Mapping[tuple[int, int], int],
     sources: Mapping[int, set[int]],
 ) -> dict[int, int]:
-    """Map each transaction that flow from `source` can reach to the one before it on the way."""
+    """Return the transactions that flow from `source` can reach, each with the one before it on the way."""
     before = {source: source}
     edge = [source]
     for at in edge:
@@ -222,7 +223,7 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
     children: pa.ChunkedArray,
     parents: pa.ChunkedArray,
 ) -> pa.Array:
-    """Return for each row the runs: ranges of cuts, which are moments, with one chunk feerate each.
+    """Return for each row the list of runs: ranges of cuts in which a transaction's chunk feerate is equal.
 
     Each argument is a column of lists with one item per transaction (cuts, fees, sizes) or per link (child,
     parent).
@@ -240,7 +241,7 @@ def _chunk_runs_column(  # noqa: PLR0917 - DuckDB calls by position
 
 
 def _list(cell: Any) -> list[int]:
-    """Return the numbers of one list cell; a null cell gives an empty list."""
+    """Return the numbers of one cell of an Arrow list column; a null cell gives an empty list."""
     return [] if cell.values is None else cell.values.to_numpy(zero_copy_only=False).tolist()
 
 

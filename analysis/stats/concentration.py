@@ -208,7 +208,7 @@ def _paired(
     lists: pa.ChunkedArray,
     sizes: pa.ChunkedArray,
 ) -> pa.Array:
-    """Apply `statistic` to the list of counts and the number of each row; return the results as a column."""
+    """Apply `statistic` to each row's list of counts and number; return the results as an Arrow column."""
     rows = zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
     found = [statistic(np.array(counts or [], float), float(size or 0)) for counts, size in rows]
     return pa.array([_as_dicts(each) for each in found], type_)

@@ -70,7 +70,7 @@ def event_effect(
 
 
 def _changes(series: Numbers, window_days: int) -> Numbers:
-    """Return for each day the mean of the window after it minus the mean of the window before it.
+    """Return for each day of a series the mean of the window after it minus that of the window before it.
 
     It is NaN where too many days of a window are missing.
     """

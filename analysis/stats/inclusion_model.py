@@ -78,17 +78,17 @@ class _Fit:
         self._at: bytes | None = None
 
     def loss(self, beta: Numbers) -> float:
-        """Return the negative logarithm of the posterior, but for a constant."""
+        """Return the negative logarithm of the posterior density, up to a constant."""
         self._evaluate(beta)
         return self._loss
 
     def gradient(self, beta: Numbers) -> Numbers:
-        """Return the first derivatives of the loss."""
+        """Return the first derivatives of the loss at the coefficients `beta`."""
         self._evaluate(beta)
         return self._gradient
 
     def hessian(self, beta: Numbers) -> Numbers:
-        """Return the second derivatives of the loss."""
+        """Return the second derivatives of the loss at the coefficients `beta`."""
         self._evaluate(beta)
         return self._hessian
 
@@ -103,7 +103,7 @@ class _Fit:
         return sums
 
     def _evaluate(self, beta: Numbers) -> None:
-        """Compute all three at once, and keep them for the next question about the same coefficients."""
+        """Compute loss, gradient and Hessian together; keep them for the next call with the same `beta`."""
         if self._at == beta.tobytes():
             return
         self._at = beta.tobytes()
@@ -124,7 +124,7 @@ class _Fit:
         self._hessian = np.tril(hessian) + np.tril(hessian, -1).T
 
     def _chunks(self) -> Iterator[tuple[slice, list[Numbers]]]:
-        """Yield the pairs in chunks that fit in a processor's cache, each with its column of ones."""
+        """Yield the factors of the pairs in chunks that fit in a processor's cache, with a column of ones."""
         for begin in range(0, len(self._taken), CHUNK):
             part = slice(begin, begin + CHUNK)
             columns = [factor[part] for factor in self._factors]
@@ -132,7 +132,7 @@ class _Fit:
 
 
 def _likelihood(beta: Numbers, columns: list[Numbers]) -> tuple[Numbers, Numbers, Numbers]:
-    """Return log odds, log(1 + odds) and chance of being taken of each pair, without overflow."""
+    """Return log odds, log(1 + odds) and probability of being taken for each pair, without overflow."""
     score: Numbers = beta[0] * columns[0]
     for coefficient, column in zip(beta[1:], columns[1:], strict=True):
         score += coefficient * column

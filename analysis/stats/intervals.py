@@ -124,7 +124,7 @@ def _wilson_column(successes: pa.ChunkedArray, trials: pa.ChunkedArray) -> pa.Ar
 
 
 def _floats(column: pa.ChunkedArray) -> Numbers:
-    """Return a column as an array of floats; a null becomes NaN."""
+    """Return an Arrow column as an array of floats; a null becomes NaN."""
     numbers: Numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     return numbers
 

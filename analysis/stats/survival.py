@@ -69,7 +69,7 @@ class LifeTable:
 
     @cached_property
     def every(self) -> Numbers:
-        """Return for each time the number of events of all causes together."""
+        """Return for each time the number of ends of spells (events) of all causes together."""
         total: Numbers = self.events.sum(axis=0)
         return total
 
@@ -80,7 +80,7 @@ class LifeTable:
         return np.concatenate([[1.0], after[:-1]])
 
     def only(self, cause: int) -> "LifeTable":
-        """Return the table in which events of all other causes count as censored."""
+        """Return the life table in which ends by any other cause than `cause` count as censored."""
         events = np.zeros_like(self.events)
         events[cause - 1] = self.events[cause - 1]
         return replace(self, events=events)
@@ -208,7 +208,7 @@ def competing_risks(
 
 
 def _at(table: LifeTable, values: Numbers, grid: Numbers) -> Numbers:
-    """Return the values of a step curve at the times of a grid; before the first time the value is 0."""
+    """Return a step curve over the table's times at the times of a grid; before its first time it is 0."""
     at = np.searchsorted(table.times, grid, side="right") - 1
     return np.where(at >= 0, values[at], 0.0)
 
