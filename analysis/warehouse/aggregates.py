@@ -1,4 +1,4 @@
-"""Rewrites of aggregates and windows."""
+"""Rewrite aggregate and window functions of DuckDB's SQL for Spark."""
 
 from sqlglot import exp
 

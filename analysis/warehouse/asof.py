@@ -1,4 +1,4 @@
-"""Rewrite the ASOF join for Spark, which has none: it joins a row with the nearest row of another relation.
+"""Rewrite DuckDB's ASOF join, of a row with the nearest row of another relation, for Spark, which has none.
 
 The *place* of a row is the value by which rows are near each other: usually its time.
 """
@@ -41,7 +41,7 @@ def asof(node: exp.Expr) -> exp.Expr:
 def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr], *, keeps_all: bool) -> exp.Select:
     """Return the query that puts the nearest right row beside each left row, by an ASOF join's conditions.
 
-    With `keeps_all` a left row stays that has none, with a null beside it.
+    With `keeps_all`, a left row that has no nearest right row stays, with a null beside it.
     """
     (comparison,) = (condition for condition in conditions if type(condition) in TURNED)
     equal = [condition for condition in conditions if condition is not comparison]
@@ -49,7 +49,7 @@ def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr], *, k
     kind = TURNED[type(comparison)] if is_turned else type(comparison)
 
     def keys(side: exp.Table) -> list[exp.Expr]:
-        """Return the column by which one side is ordered, then its columns that must be equal."""
+        """Return the columns of one side in the join's conditions: its place, then those to be equal."""
         return [_column_of(condition, side) for condition in (comparison, *equal)]
 
     # A right row at the same place counts for >= and <=, so it is sorted before the left row; else after it.
@@ -82,7 +82,7 @@ def _nearest(left: exp.Table, right: exp.Table, conditions: list[exp.Expr], *, k
 
 
 def _column_of(condition: exp.Expr, side: exp.Table) -> exp.Column:
-    """Return the column of one side (table) in a comparison between two sides."""
+    """Return the column of one side (table) of a join in a condition that compares both sides."""
     is_left = condition.this.table == side.alias_or_name
     return exp.column((condition.this if is_left else condition.expression).name)
 
@@ -90,9 +90,9 @@ def _column_of(condition: exp.Expr, side: exp.Table) -> exp.Column:
 def _rows(
     side: exp.Table, field: str, keys: list[exp.Expr], *, is_later: bool, with_nulls: bool
 ) -> exp.Select:
-    """Return the query of one side's rows: each row as a struct, its order column and its equal columns.
+    """Return the query of one side's rows: each row as a struct, its place, and its columns to be equal.
 
-    A row without a place is near no other; with `with_nulls` it is there all the same.
+    A row whose place is null is near no other, and left out unless `with_nulls`.
     """
     structs = {LEFT_ROW: exp.null(), RIGHT_ROW: exp.null(), field: call("STRUCT", exp.Star())}
     place, *equal = keys

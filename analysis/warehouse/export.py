@@ -20,8 +20,8 @@ def write_folder(folder: Path, marts: Collection[str] | None = None) -> int:
     """Write the models in Spark's SQL into a folder; return the number of SQL files.
 
     A file holds one SELECT and is called `<number>_<relation>.sql`; the relations can be made in the order of
-    the numbers. With `marts`, only these and what they read are written. SQL files of an earlier call are
-    removed. Raises WarehouseError for a folder that cannot be written or has other files.
+    the numbers. With `marts`, only these and the models that they read are written. SQL files of an earlier
+    call are removed. Raises WarehouseError for a folder that cannot be written or has other files.
     """
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
     texts: dict[str, str] = {}

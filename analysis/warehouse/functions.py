@@ -1,4 +1,4 @@
-"""The functions of analysis.stats on Spark: the same Python code, with the types written Spark's way.
+"""Register the functions of analysis.stats on Spark: the same Python code, with types named Spark's way.
 
 Two functions more are in DuckDB, but not in Spark: lgamma(), and the text of bytes.
 """
@@ -47,7 +47,7 @@ def spark_type(type_: str) -> str:
 
 
 def register(spark: Any) -> None:
-    """Register every function with a session of Spark. Its workers must have this package installed."""
+    """Register all functions of analysis.stats with a Spark session, whose workers must have this package."""
     from analysis.warehouse.session import pyspark  # noqa: PLC0415 - the functions' types are read without Spark
 
     functions = pyspark("sql.functions")
@@ -63,7 +63,7 @@ def register(spark: Any) -> None:
 
 
 def _of_arrays(function: SqlFunction) -> Callable[..., pa.Array]:
-    """Return the function of Arrow arrays that Spark calls; ours takes and may return them in chunks."""
+    """Return a SQL function in the form that Spark calls: with Arrow arrays, not chunked ones, in and out."""
 
     def computed(*columns: pa.Array) -> pa.Array:
         found = function.function(*(pa.chunked_array([column]) for column in columns))
@@ -73,10 +73,10 @@ def _of_arrays(function: SqlFunction) -> Callable[..., pa.Array]:
 
 
 def guarded(node: exp.Expr) -> exp.Expr:
-    """Make our Python functions under `case when` get nulls in rows where the condition does not hold.
+    """Rewrite our Python functions in a branch of `case when` to get nulls where its condition does not hold.
 
-    Spark computes a Python function for every row, even where it does not use the result. Returns the changed
-    node of the syntax tree; other nodes stay as they are.
+    Spark computes a Python function for every row, even where it does not use the result. The changed node of
+    the syntax tree is returned; other nodes stay as they are.
     """
     if not isinstance(node, exp.If) or not isinstance(node.parent, exp.Case) or node.parent.this:
         return node
@@ -90,9 +90,9 @@ def guarded(node: exp.Expr) -> exp.Expr:
 
 
 def with_typed_arguments(node: exp.Expr) -> exp.Expr:
-    """Cast the arguments of our SQL functions to the types that they declare: Spark casts none by itself.
+    """Cast the arguments of our SQL functions to the types of their parameters: Spark casts none by itself.
 
-    Returns the changed node of the syntax tree; other nodes stay as they are.
+    The changed node of the syntax tree is returned; other nodes stay as they are.
     """
     function = BY_NAME.get(node.name.lower()) if isinstance(node, exp.Anonymous) else None
     if function is None:

@@ -1,4 +1,4 @@
-"""Rewrites of lists: how DuckDB gathers, cuts, searches and makes them, in the words of Spark."""
+"""Rewrite how DuckDB's SQL gathers, cuts, searches and makes lists for Spark."""
 
 from sqlglot import exp
 
@@ -39,7 +39,7 @@ def gathered(node: exp.Expr) -> exp.Expr:
 
 
 def _parts(aggregate: exp.Expr) -> tuple[exp.Expr, list[exp.Expr], bool]:
-    """Return the value that a list() gathers, the keys of its order, and whether it is distinct."""
+    """Return the value that DuckDB's list() gathers, the keys of its order, and whether it has DISTINCT."""
     value, keys = aggregate.this, []
     if isinstance(value, exp.Order):
         value, keys = value.this, value.expressions
@@ -83,7 +83,7 @@ def element(node: exp.Expr) -> exp.Expr:
 
 
 def _slice(array: exp.Expr, slice_: exp.Expr) -> exp.Expr:
-    """Return the call for a part of a list from one place, counted from 1, to another or to the end."""
+    """Return the call of Spark's slice() for list[from:to] of DuckDB; both ends are included, from 1."""
     first = slice_.this or exp.Literal.number(1)
     last = slice_.expression or call("SIZE", array.copy())
     length = exp.Add(

@@ -1,4 +1,4 @@
-"""Replace calls of the macros in macros.sql by what the macros stand for.
+"""Replace calls of the SQL macros in macros.sql by the expressions that define them.
 
 A macro whose text says what only DuckDB understands has a second text for the other engine, in a file of the
 same form: `create macro name(parameters) as expression;` and after that a test.
@@ -29,9 +29,9 @@ class Macro:
 
 @cache
 def read_macros(text: str, dialect: str) -> Mapping[str, Macro]:
-    """Map the name of each `create macro` in a SQL text to its Macro.
+    """Return the Macro of each `create macro` in a SQL text, by its name.
 
-    `dialect` is that of the expressions.
+    `dialect` is sqlglot's name of the SQL in which the expressions are written.
     """
     return {
         name: Macro(

@@ -1,4 +1,4 @@
-"""Rewrites of whole queries: common table expressions, unions, QUALIFY, and unnest in a SELECT."""
+"""Rewrite whole queries for Spark: common table expressions, unions, QUALIFY, and unnest in a SELECT."""
 
 from sqlglot import exp
 
@@ -11,7 +11,7 @@ KEPT, LIST = "_kept", "_list"
 def unhinted(node: exp.Expr) -> exp.Expr:
     """Remove `as materialized`, a hint that Spark does not know, from a common table expression.
 
-    Return the node.
+    The node is returned, as is any other node.
     """
     if isinstance(node, exp.CTE):
         node.set("materialized", None)
@@ -45,7 +45,7 @@ def recursion(node: exp.Expr) -> exp.Expr:
 
 
 def by_name(node: exp.Expr) -> exp.Expr:
-    """Return a UNION BY NAME as a UNION with its columns written out, in the order of its first query.
+    """Rewrite a UNION BY NAME as a UNION with its columns written out, in the order of its first query.
 
     Any other node of the syntax tree is returned as it is.
     """
@@ -58,9 +58,9 @@ def by_name(node: exp.Expr) -> exp.Expr:
 
 
 def _names(query: exp.Query) -> list[str]:
-    """Return a query's column names.
+    """Return the column names of a query's result.
 
-    A star stands for all columns of the common table expressions it reads.
+    A star stands for all columns of the common table expressions that the query reads.
     """
     first = query.this if isinstance(query, exp.Union) else query
     sources = [first.args["from_"].this, *(join.this for join in first.args.get("joins") or [])]
@@ -106,7 +106,7 @@ def qualify(node: exp.Expr) -> exp.Expr:
 
 
 def _around(inner: exp.Select, extra: exp.Expr) -> exp.Select:
-    """Return a query around `inner` that has the same columns; `inner` gets the column `extra` as well.
+    """Return a SELECT around `inner` with the columns that `inner` had; `inner` gets the column `extra` too.
 
     The outer query can use that column, for a condition or for unnest().
     """

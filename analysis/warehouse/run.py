@@ -1,4 +1,4 @@
-"""Run a written folder of SQL files on Spark: from a dataset and the pool rules to marts as Parquet."""
+"""Run the SQL files that `pool-analysis sql-for` wrote on Spark, from a dataset and pool rules to marts."""
 
 import platform
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ CANDIDATES: Final = "pool_candidates"
 
 @dataclass(frozen=True, slots=True)
 class SqlFile:
-    """Describes one SQL file: the relation that it makes, the kind of it (such as mart), its query."""
+    """Describes one SQL file: the relation that it makes, the relation's kind (as mart), and its query."""
 
     name: str
     kind: str
@@ -81,7 +81,7 @@ def _raw_table(spark: Any, dataset: Dataset, table: Table) -> Any:
 
 
 def _kept(spark: Any, name: str, rows: Any, folder: Path) -> None:
-    """Store the rows of a relation as Parquet, and register a view of its name over the stored rows."""
+    """Store the rows of a Spark relation as Parquet, and register a view of its name on these files."""
     path = str(folder / name)
     rows.write.parquet(path)
     spark.read.schema(rows.schema).parquet(path).createOrReplaceTempView(name)
@@ -105,7 +105,7 @@ def _make_inputs(spark: Any, dataset: Dataset, rules: RuleSet, out: Path) -> Non
 
 
 def _facts(spark: Any, dataset: Dataset, rules: RuleSet) -> pa.Table:
-    """Return keys and values on which the results depend: versions, sources, dataset, rules.
+    """Return the facts on which the results depend (versions, sources, rules, chain) as keys and values.
 
     Unlike a build in DuckDB it has no hash of the dataset's rows.
     """

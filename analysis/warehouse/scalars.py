@@ -1,4 +1,4 @@
-"""Rewrites of expressions of one row: literals, types, times, texts and structs."""
+"""Rewrite expressions of one row for Spark: literals, types, times, texts and structs."""
 
 from typing import Final
 

@@ -22,7 +22,7 @@ SETTINGS: Final = {
 
 
 def pyspark(module: str) -> Any:
-    """Return a module of PySpark. Raises WarehouseError where it is not installed."""
+    """Import a module of PySpark and return it. Raises WarehouseError where PySpark is not installed."""
     try:
         return importlib.import_module(f"pyspark.{module}")
     except ImportError as error:
@@ -50,7 +50,7 @@ def open_session(settings: Mapping[str, str] | None = None) -> Any:
 
 
 def data_frame(spark: Any, table: pa.Table) -> Any:
-    """Return an Arrow table, which may be empty, as a Spark relation.
+    """Return an Arrow table, which may be empty, as a Spark DataFrame.
 
     Bytes of a fixed length, which Spark does not know, become bytes of any length.
     """

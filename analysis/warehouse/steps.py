@@ -1,4 +1,4 @@
-"""Cut a query at the common table expressions that it reads more than once.
+"""Split a query at the common table expressions that it reads more than once, for Spark.
 
 DuckDB works out such an expression once. Spark works it out once per use, and a use inside of another
 multiplies: so each becomes a statement of its own, whose result can be kept.
@@ -67,13 +67,13 @@ def _is_read_again(tree: exp.Expr, name: str) -> bool:
 
 
 def _is_in_recursion(read: exp.Table) -> bool:
-    """Return whether a node is inside of a common table expression that reads itself."""
+    """Return whether a node of the syntax tree is inside a common table expression that reads itself."""
     cte = read.find_ancestor(exp.CTE)
     return cte is not None and any(table.name == cte.alias for table in cte.this.find_all(exp.Table))
 
 
 def _needed(ctes: list[exp.CTE], last: exp.CTE) -> list[exp.CTE]:
-    """Return a common table expression preceded by all those that it reads, directly or not."""
+    """Return the common table expressions that `last` reads, directly or not, followed by `last` itself."""
     needed = [last]
     for cte in reversed(ctes[: ctes.index(last)]):
         if any(_reads(one, cte.alias) for one in needed):

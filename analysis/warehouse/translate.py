@@ -28,7 +28,7 @@ DIALECT: Final = "spark"
 
 
 class _Source(DuckDB):
-    """Is DuckDB's dialect without a shift of list indices, because functions of both engines count from 1."""
+    """Is DuckDB's dialect without sqlglot's shift of list indices: both engines' functions count from 1."""
 
     INDEX_OFFSET = 0
 
@@ -104,18 +104,18 @@ def _for_spark(sql: str, parameters: Mapping[str, Parameter], macro_text: str) -
 
 
 def _written(tree: exp.Expr) -> str:
-    """Return a syntax tree as a text of Spark's SQL. Raises SqlglotError for what Spark's SQL cannot say."""
+    """Return a syntax tree as SQL text for Spark. Raises SqlglotError for what Spark's SQL cannot say."""
     return tree.sql(dialect=DIALECT, pretty=True, unsupported_level=ErrorLevel.RAISE)
 
 
 def _spark_macros() -> Mapping[str, Macro]:
-    """Map each macro that has an own definition in Spark's SQL to that definition."""
+    """Return the macros that have a definition of their own in Spark's SQL, by name."""
     text = (resources.files("analysis.warehouse") / SPARK_MACROS).read_text(encoding="utf-8")
     return read_macros(text, DIALECT)
 
 
 def _with_value(node: exp.Expr, parameters: Mapping[str, Parameter]) -> exp.Expr:
-    """Return the value of a parameter in place of getvariable('name'); any other node as it is."""
+    """Replace getvariable('name') by the parameter's value; return any other node as it is."""
     if not isinstance(node, exp.Anonymous) or node.name.lower() != "getvariable":
         return node
     value: Any = parameters[node.expressions[0].name].value

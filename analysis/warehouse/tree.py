@@ -1,4 +1,4 @@
-"""The few steps on syntax trees that every rewrite for another engine uses."""
+"""Provide the few steps on syntax trees that every rewrite for another engine uses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,12 @@ Rewrite = Callable[[exp.Expr], exp.Expr]
 
 
 def call(name: str, *arguments: Any) -> exp.Anonymous:
-    """Return the call of a function under exactly this name; a number or a text becomes a literal."""
+    """Return the syntax tree of a call to the function of this name; numbers and texts become literals."""
     return exp.Anonymous(this=name, expressions=[exp.convert(argument) for argument in arguments])
 
 
 def bottom_up(tree: exp.Expr, rewrite: Rewrite) -> exp.Expr:
-    """Return a syntax tree in which `rewrite` has replaced each node, inner nodes first."""
+    """Apply `rewrite` to each node of a syntax tree, inner nodes first; return the changed tree."""
     for node in reversed(list(tree.bfs())):
         new = rewrite(node)
         if new is node:
@@ -27,7 +27,7 @@ def bottom_up(tree: exp.Expr, rewrite: Rewrite) -> exp.Expr:
 
 
 def in_parens(node: exp.Expr) -> exp.Expr:
-    """Return an expression that can be an operand: in parentheses if it is an operation or CASE."""
+    """Return an expression as an operand: in parentheses if it is an operation or CASE."""
     is_operation = isinstance(node, exp.Binary | exp.Unary | exp.Predicate | exp.Case)
     return exp.Paren(this=node) if is_operation else node
 

@@ -32,7 +32,7 @@ SETTINGS: Final = {
 
 
 class SparkWorkers:
-    """Makes parts in the Python processes of a Spark cluster."""
+    """Makes parts of marts in the Python processes of a Spark cluster."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -41,7 +41,7 @@ class SparkWorkers:
         self._errors: tuple[type[Exception], ...] = (pyspark("errors").PySparkException, java_error)
 
     def make(self, workplace: Workplace, task: Task) -> Part:
-        """Make one part as a job of its own, and return it when it is made.
+        """Make one part of a mart as a Spark job of its own, and return the part when it is made.
 
         Raises duckdb.Error where a query fails, and WarehouseError where Spark gives the part up.
         """
@@ -78,7 +78,10 @@ def open_workers(master: str) -> Iterator[SparkWorkers]:
 
 
 def _attempt(workplace: Workplace, task: Task) -> Part | AnalysisError | duckdb.Error:
-    """Make a part; return an error that another attempt would meet again, so that Spark makes none."""
+    """Make one part of a mart in a Spark worker; return the part, or the error that would come again.
+
+    An error that is returned instead of raised keeps Spark from another attempt.
+    """
     try:
         return make_part(workplace, task)
     except (AnalysisError, duckdb.Error) as error:

@@ -1,1 +1,1 @@
-"""The files that are written beside the SQL files for Spark, as they stand here."""
+"""Hold the files that are written, as they stand here, beside the SQL files for Spark."""
