@@ -33,7 +33,7 @@ class _CtrlC:
         self.is_over = False  # the command has ended, and Ctrl-C is ignored
 
     def wait(self) -> None:
-        """Install the handler of SIGINT and start the thread that watches for it.
+        """Start to handle Ctrl-C: install the handler of SIGINT and the thread that watches for it.
 
         It does nothing where SIGINT is ignored, as in a background job of a shell.
         """

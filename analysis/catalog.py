@@ -1,7 +1,7 @@
-"""Read the SQL files of the analysis and their heads, and put them in an order in which they can be built.
+"""Read the SQL files of the analysis and their heads, and sort them into an order in which they can be built.
 
-One SELECT per file; the file name is the name of the relation. A block comment at the head of the file
-is TOML:
+One SELECT per file; the file name is the name of the relation. A block comment at the head of the file is
+TOML:
 
     summary     one line, for people
     method      a paragraph: how the numbers come about, and the source of the method
@@ -55,7 +55,7 @@ NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)
 
 
 class Parameter(BaseModel):
-    """Holds one constant of a query: its value and what it means."""
+    """Holds one constant of a SQL query: its value and what it means."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,7 +64,7 @@ class Parameter(BaseModel):
 
 
 class InRanges(BaseModel):
-    """Says how a mart is made in ranges, and which rows and values one range reads; see ranges.py."""
+    """Describes how a mart is made in ranges, and which rows and values one range reads; see ranges.py."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -112,7 +112,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """Describes one SQL file: what its head says, and its query."""
+    """Describes one SQL file (staging view, mart or check): what its head says, and its query."""
 
     name: str
     layer: Layer
@@ -139,22 +139,22 @@ class Model:
 
     @property
     def column_references(self) -> Mapping[str, frozenset[str]]:
-        """Map relations to names of columns; the query reads no other column of that relation.
+        """Return the columns that the query reads of relations, by relation.
 
-        What it reads of a relation that is not in the mapping is not known.
+        A relation that is missing is one of which the query may read any column.
         """
         return query_facts(self._where, self.sql).columns
 
     @property
     def ordered_sql(self) -> str:
-        """Return the query with a total order: its own, and the grain where that leaves rows equal."""
+        """Return the query with an ORDER BY by which no two rows are equal: its own order, then the grain."""
         keys = ", ".join(str(self.column_names.index(name) + 1) for name in self.grain)
         is_ordered = query_facts(self._where, self.sql).is_ordered
         return f"{self.sql}\n, {keys}" if is_ordered else f"{self.sql}\norder by {keys}"
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Return the names of the columns, in the order of the SELECT."""
+        """Return the names of the model's columns, in the order of the SELECT."""
         return tuple(column.name for column in self.columns)
 
     @property
@@ -174,17 +174,17 @@ class Catalog:
 
     @cached_property
     def by_name(self) -> Mapping[str, Model]:
-        """Map the name of each model to the model."""
+        """Return each model of this catalog (staging view, mart or check) by its name."""
         return {model.name: model for model in self.models}
 
     def layer(self, layer: Layer) -> tuple[Model, ...]:
-        """Return the models of one layer, in the order in which they can be built."""
+        """Return the models of one layer (staging, marts, checks) in an order in which they can be built."""
         return tuple(model for model in self.models if model.layer == layer)
 
     def bounded_columns(self, name: str) -> list[str]:
-        """Return the columns of a relation of whose values the least and the greatest are kept for each file.
+        """Return the columns of a relation whose least and greatest value is kept for each of its files.
 
-        By them ranges tell which of its files they read, and checks which files can hold rows of one key.
+        By them ranges find the files that they read, and checks the files that can hold rows of one key.
         """
         conditions = (
             model.ranges.reads[name]
@@ -211,7 +211,7 @@ class Catalog:
         return list(found)
 
     def restricted_to(self, marts: Iterable[str]) -> "Catalog":
-        """Return a smaller catalog: these marts, and every model that they or the pool rules read.
+        """Return a smaller catalog: the given marts, and every model that they or the pool rules read.
 
         It keeps those checks that read nothing else. Raises CatalogError for a name that is not a mart.
         """
@@ -236,9 +236,9 @@ class Catalog:
 
 @cache
 def load_catalog() -> Catalog:
-    """Read every SQL file of this package and find the order of a build, once per process.
+    """Read every SQL file of this package; return them as a Catalog, in an order in which they can be built.
 
-    Raises CatalogError with the name of a faulty file.
+    The files are read once per process. Raises CatalogError with the name of a faulty file.
     """
     macros = resources.files("analysis") / "sql" / MACROS
     return Catalog(models=tuple(_ordered(read_models())), macros=macros.read_text(encoding="utf-8"))
@@ -246,7 +246,7 @@ def load_catalog() -> Catalog:
 
 @cache
 def read_models() -> tuple[Model, ...]:
-    """Read every SQL file of this package, sorted by layer and name; their queries are not looked into.
+    """Return a Model for every SQL file of this package, sorted by layer and name; no query is parsed.
 
     Raises CatalogError with the name of a file whose head is faulty.
     """
@@ -273,7 +273,7 @@ def find_model(name: str) -> Model | None:
 
 
 def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Catalog:
-    """Make a catalog from the texts of SQL files, keyed by layer and file name.
+    """Return the Catalog of SQL texts, which are keyed by layer and file name.
 
     Raises CatalogError with the name of a faulty file.
     """
@@ -282,7 +282,7 @@ def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Cata
 
 
 def read_model(layer: Layer, file_name: str, text: str) -> Model:
-    """Read the text of one SQL file. Raises CatalogError where its head breaks a rule."""
+    """Return the Model of the text of one SQL file. Raises CatalogError if its head breaks a rule."""
     where = f"sql/{layer}/{file_name}"
     head_text, sql = _split(where, text)
     try:
@@ -324,7 +324,7 @@ def _split(where: str, text: str) -> tuple[str, str]:
 
 
 def _column(where: str, name: str, line: str) -> Column:
-    """Read one line of [columns], which has the type, two spaces and the meaning, as a Column."""
+    """Return the Column of one line of [columns], which has the type, two spaces and the meaning."""
     type_, gap, doc = line.partition("  ")
     if not gap or not doc.strip():
         raise CatalogError(f"{where}: column {name} must read 'TYPE  meaning', with two spaces, not {line!r}")

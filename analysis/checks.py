@@ -1,8 +1,8 @@
 """Run the checks of a build: the queries of sql/checks, and for each model a check that its grain is unique.
 
-A check is a query that returns the rows which break a rule. Its head says what it needs. Where the dataset
-lacks that, the check is not applicable: it neither passes nor fails. The results are kept in the table
-`check_results` of the database, so that the report can show them.
+A check is a query that returns the rows which break a rule. Its head says which data it needs. Where the
+dataset lacks them, the check is not applicable: it neither passes nor fails. The results are kept in the
+table `check_results` of the database, so that the report can show them.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ GRAIN_CHECK: Final = "_grain"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Holds the result of one check: how many rows broke its rule.
+    """Holds the result of one check of the data: how many rows broke its rule.
 
     If the check could not run, `missing` says which data the dataset lacks for the check.
     """
@@ -38,7 +38,7 @@ class CheckResult:
 
     @property
     def outcome(self) -> Outcome:
-        """Return `passed`, `failed`, `warned` or `not applicable`.
+        """Return how the check ended: `passed`, `failed`, `warned` or `not applicable`.
 
         A check of severity `warn` is `warned` where rows broke its rule. `not applicable` means that the data
         for the check are missing.
@@ -69,9 +69,9 @@ class CheckResult:
 class EarlierChecks:
     """Keeps the results of earlier checks, so that a check whose inputs did not change is not run again.
 
-    `known` maps the name of a check to a list: a hash of what it read, the number of offending rows, what was
+    `known` maps the name of a check to a list: a hash of its inputs, the number of offending rows, what was
     missing, and for each group of files that was checked by itself the number of offending rows, by a hash of
-    what is in the files. `stored` tells the files of relations.
+    the group. `stored` has the files of relations.
     """
 
     fingerprints: Fingerprints
@@ -82,10 +82,11 @@ class EarlierChecks:
 def run_checks(
     connection: duckdb.DuckDBPyConnection, catalog: Catalog, earlier: EarlierChecks | None = None
 ) -> tuple[CheckResult, ...]:
-    """Run every check of the catalog, and one per model that its grain is unique.
+    """Run every check of the catalog, and for each model a check that its grain is unique.
 
-    Store and return the results. With `earlier`, a check whose inputs did not change is not run: its earlier
-    result is used. The results of this run are then written into `earlier`.
+    The results are returned, and stored in the table `check_results`. With `earlier`, a check whose inputs
+    did not change is not run: its earlier result is used. The results of this run are then written into
+    `earlier`.
     """
     checks = tuple(_checks(catalog))
     if earlier is None:
@@ -105,7 +106,7 @@ def run_checks(
 
 
 def read_results(connection: duckdb.DuckDBPyConnection) -> tuple[CheckResult, ...]:
-    """Read the results of the checks from a built database. Raises DatabaseError where it has none."""
+    """Return the results of the checks that a built database has. Raises DatabaseError if it has none."""
     try:
         rows = connection.execute(
             "SELECT name, severity, summary, n_offending, missing FROM check_results"
@@ -145,7 +146,7 @@ def why_not_applicable(results: Iterable[CheckResult]) -> list[str]:
 
 
 def duplicates(model: Model, rows: str | None = None) -> str:
-    """Return the SQL of a query for the keys (values of the grain) that more than one row of a model has.
+    """Return the SQL that selects the keys (values of the grain) which more than one row of a model has.
 
     With `rows`, a query, only these rows of the model are looked at.
     """
@@ -155,10 +156,10 @@ def duplicates(model: Model, rows: str | None = None) -> str:
 
 
 class _Check(NamedTuple):
-    """Holds one check that is to be run: its query, and what the query needs.
+    """Holds one check that is to be run: its query, and which data the query needs.
 
     `needs` maps a relation or column that must have rows or values to a text that says what is missing.
-    `keyed` is the model of which the check asks whether its grain is unique.
+    `keyed` is the model whose grain the check tests; None for a check of an SQL file.
     """
 
     name: str
@@ -204,7 +205,7 @@ def _checks(catalog: Catalog) -> Iterator[_Check]:
 def _run_if_changed(
     connection: duckdb.DuckDBPyConnection, check: _Check, earlier: EarlierChecks
 ) -> CheckResult:
-    """Return the earlier result of a check, or that of a new run if something that it reads has changed."""
+    """Return the earlier result of a check; run the check if something that it reads has changed."""
     inputs = digest(earlier.fingerprints.of_query(check.sql, check.reads) | dict(check.needs))
     known = earlier.known.get(check.name)
     if known is not None and known[0] == inputs:
@@ -222,9 +223,9 @@ def _run_if_changed(
 
 
 def _groups(check: _Check, earlier: EarlierChecks) -> dict[str, str]:
-    """Map what is in each group of files that can be checked by itself to the query that does so.
+    """Return the query that checks each group of files by itself, by a hash of the group.
 
-    Rows of one key are in one group. There is one group where nothing is known of files.
+    Rows with equal keys are in one group. Where no files are known, there is one group, with the whole check.
     """
     model = check.keyed
     stored = None if model is None else earlier.stored.get(model.name)

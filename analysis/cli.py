@@ -85,7 +85,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
-    """Handle the options that come before a verb."""
+    """Handle the options of `pool-analysis` that stand before its verb."""
 
 
 @app.command()
@@ -137,7 +137,7 @@ def build(  # noqa: PLR0917 - typer passes every option by name
 
 @contextmanager
 def _workers(engine_name: str) -> Iterator["Workers | None"]:
-    """Yield the workers of a Spark cluster; None where this process makes all."""
+    """Yield the workers of a Spark cluster, which make marts; None where this process makes all of them."""
     if engine_name == "local":
         yield None
         return

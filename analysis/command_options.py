@@ -1,4 +1,4 @@
-"""The options by which every verb names its dataset and its database.
+"""Define the options by which every verb of `pool-analysis` names its dataset and its database.
 
 Each can stand as an argument or behind an option. This module imports nothing large, because the help of
 every verb reads it.

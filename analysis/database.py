@@ -41,7 +41,7 @@ def connect(
     temp_gb: float | None = None,
     threads: int | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open DuckDB in UTC with the functions of analysis.stats, yield the connection, and close it at the end.
+    """Open DuckDB in UTC with the functions of analysis.stats; yield the connection, and close it at the end.
 
     No extension is downloaded or loaded on demand. `memory_gb` limits the memory of DuckDB, and `temp_gb` its
     temporary files, which lie beside the database; both in units of 10^9 bytes.
@@ -87,7 +87,7 @@ def interrupt_queries() -> None:
 def open_database(
     database: Path, *, memory_gb: float | None = None, threads: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the database that a build made, read-only; yield the connection.
+    """Open the database of a build read-only, and yield the connection.
 
     The connection can read no file outside the database, its folder of parts, and the dataset that it was
     built from. `memory_gb` limits the memory of DuckDB, and `threads` its threads. Raises DatabaseError where
@@ -119,7 +119,7 @@ def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
 
 
 def named_parts(connection: duckdb.DuckDBPyConnection) -> Path | None:
-    """Return the folder of Parquet parts of large marts that a database names.
+    """Return the folder with the Parquet files (parts) of large marts that a database names.
 
     The result is None if that folder is gone.
     """
@@ -128,7 +128,7 @@ def named_parts(connection: duckdb.DuckDBPyConnection) -> Path | None:
 
 
 def confined_to(folders: Iterable[Path]) -> str:
-    """Return the value of DuckDB's setting allowed_directories that permits access to these folders.
+    """Return the value of DuckDB's setting allowed_directories that permits access to these folders alone.
 
     A DuckDB view names its files by a pattern in which special characters are escaped, so each folder is
     listed in its escaped form as well.
@@ -138,7 +138,7 @@ def confined_to(folders: Iterable[Path]) -> str:
 
 
 def _facts(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
-    """Return the rows of a query for key and value as a dict, empty if the database lacks the relation."""
+    """Return the answer to a query of keys and values as a dict; empty if the database lacks the relation."""
     try:
         return dict(connection.execute(query).fetchall())
     except duckdb.CatalogException:
@@ -146,7 +146,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
 
 
 def ask(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
-    """Run one query and return its result.
+    """Run one SQL query and return its result as a DuckDB relation.
 
     Raises DatabaseError unless the text is one statement that only reads, UnknownRelationError for a relation
     that does not exist, and duckdb.Error where the query fails for another reason.
@@ -193,7 +193,7 @@ def _only_reads(connection: duckdb.DuckDBPyConnection, statement: duckdb.Stateme
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, dataset: Dataset | None, parts: Path | None) -> None:
-    """Forbid a connection files outside a dataset and a folder of parts, extensions, and new settings."""
+    """Let a connection read only files of a dataset and a folder of parts; forbid extensions and settings."""
     folders = (None if dataset is None else dataset.folder, parts)
     allowed = confined_to(folder for folder in folders if folder is not None)
     connection.execute(f"SET allowed_directories = {allowed}")

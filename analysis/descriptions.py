@@ -1,4 +1,4 @@
-"""Say in words what a relation is: for `pool-analysis describe`, and as comments inside a built database.
+"""Describe each relation in words: for `pool-analysis describe`, and as comments inside a built database.
 
 The words come from the heads of the SQL files, and for raw tables from the dataset's contract. Any DuckDB
 client shows the comments: `SELECT comment FROM duckdb_tables()`, and `duckdb_views()`, `duckdb_columns()`.
@@ -37,7 +37,7 @@ class Description:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, bool]]:
-        """Return a row per column: relation, column, type, meaning, and whether it belongs to the grain."""
+        """Return a row per column of the relation: relation, column, type, meaning, is it in the grain."""
         return [(self.name, each.name, each.type, each.doc, each.name in self.grain) for each in self.columns]
 
     @property

@@ -1,9 +1,9 @@
 """Build the staging views and the marts of one dataset: a DuckDB file, and Parquet files beside it.
 
-The DuckDB file is a catalogue. It appears by rename, complete and checked, or not at all. Staging models are
-views on the Parquet files of the dataset, because they only rename, cast and remove duplicates: a copy of the
-data would gain nothing. A small mart is a table, a large one a view on its part (parts.py), so marts can be
-read without the dataset. Only what changed is made.
+The DuckDB file is also called the catalogue of the build. It appears by rename, complete and checked, or not
+at all. Staging models are views on the Parquet files of the dataset, because they only rename, cast and
+remove duplicates: a copy of the data would gain nothing. A small mart is a table, a large one a view on its
+part (parts.py), so marts can be read without the dataset. Only what changed is made.
 """
 
 import shutil
@@ -65,7 +65,7 @@ class BuildResult:
 
     @property
     def failed_checks(self) -> tuple[CheckResult, ...]:
-        """Return the checks of severity `fail` that found offending rows."""
+        """Return the checks of severity `fail` that found rows which break their rule."""
         return tuple(check for check in self.checks if check.is_failure)
 
 
@@ -84,7 +84,7 @@ def build(
     workers: Workers | None = None,
     progress: Progress = lambda _step: None,
 ) -> BuildResult:
-    """Bring every mart up to date in a new database, and run every check that reads something new.
+    """Bring every mart up to date in a new database, and run every check whose inputs have changed.
 
     The result is that of a build from nothing, digit for digit. `progress` is called before each step. With
     `marts`, only these and the models that they read are built, and only checks that read nothing else are
@@ -122,7 +122,7 @@ def build(
 
 
 def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -> list[PlannedMart]:
-    """Return what a build would do with each mart, and why; nothing is built.
+    """Return what a build would do with each stored mart, and why; nothing is built.
 
     Raises what `build` raises.
     """
@@ -134,7 +134,7 @@ def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -
 
 
 class _Build:
-    """Makes the catalogue and the parts of one build."""
+    """Makes the database and the parts of marts of one build."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Build:
         self._facts: dict[str, Any] = {"chain": dataset.chain, "rules_hash": rules.hash}
 
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
-        """Create raw views, staging, inputs and marts in order; run the checks; force all of it to disk."""
+        """Create raw views, staging, input tables and marts; run the checks; force the parts to disk."""
         self.marts = _marts(connection, self._catalog, self._dataset, self._rules, self._parts)
         self.marts.is_cut = self._is_cut
         if self._workers is not None:
@@ -183,7 +183,7 @@ class _Build:
         self._parts.sync()
 
     def _handed_out(self, workers: Workers) -> HandedOut:
-        """Return what has the parts made by workers."""
+        """Return the object that has workers make the parts of this build."""
         workplace = Workplace(
             dataset=self._dataset.root,
             chain=self._dataset.chain,
@@ -194,7 +194,7 @@ class _Build:
         return HandedOut(workplace=workplace, workers=workers)
 
     def finish(self, database: Path, stamp: str) -> None:
-        """Note that the catalogue has appeared, and remove old parts."""
+        """Record that the database of this build is in place, and remove parts that are no longer needed."""
         facts = self._facts | {"stamp": stamp, "file": _identity(database)}
         try:
             self._parts.finish(self.marts.used, facts)
@@ -211,7 +211,7 @@ def _marts(
     rules: RuleSet,
     parts: PartsFolder,
 ) -> IncrementalMarts:
-    """Create the raw views, read what is new in them, and return the marts to be made."""
+    """Create the views of raw tables, hash the rows of new raw files, and return the marts to be made."""
     create_views(connection, dataset)
     columns = {
         name: catalog.bounded_columns(model.name)
@@ -226,13 +226,16 @@ def _marts(
 
 
 def _stamp(dataset: Dataset, rules: RuleSet, folder: Path, options: list[Any]) -> str:
-    """Return a hash of all that a build depends on, found without opening a file of the dataset."""
+    """Return a hash of all that a build depends on, found without opening a file of the dataset.
+
+    For the dataset's files it takes their paths, sizes and times.
+    """
     sources = [sources_hash(), commit(), versions_hash(), rules.hash]
     return digest([sources, str(dataset.root), dataset.chain, file_stamps(dataset), str(folder), options])
 
 
 def _is_finished(parts: PartsFolder, database: Path, stamp: str) -> bool:
-    """Tell whether the last build had the same stamp, and the files that it made are as it left them."""
+    """Return whether the last build had the same inputs (`stamp`), and its files are there, unchanged."""
     facts = parts.state.finished
     return (
         facts.get("stamp") == stamp
@@ -243,7 +246,7 @@ def _is_finished(parts: PartsFolder, database: Path, stamp: str) -> bool:
 
 
 def _finished(parts: PartsFolder, database: Path, wall_s: float, made: tuple[str, ...] = ()) -> BuildResult:
-    """Return the result of the build that ended last."""
+    """Return the recorded result of the last build, with the time and the marts made by this call."""
     facts = parts.state.finished
     return BuildResult(
         database=database,
@@ -257,14 +260,17 @@ def _finished(parts: PartsFolder, database: Path, wall_s: float, made: tuple[str
 
 
 def _identity(database: Path) -> list[int]:
-    """Return what tells a file from one that replaces it: its inode, bytes, and time of its last change."""
+    """Return inode, size (bytes) and time of last change (ns) of a file; one that replaces it has others."""
     status = database.stat()
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 @contextmanager
 def _errors_explained(database: Path, dataset: Dataset, temp_gb: float) -> Iterator[None]:
-    """Turn an error of DuckDB into one sentence, which names the file of the dataset that cannot be read."""
+    """Turn DuckDB's errors in the `with` block into a DatasetError or DatabaseError of one sentence.
+
+    It names the file of the dataset that cannot be read, if there is one.
+    """
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -280,7 +286,7 @@ def _half_of_free_gb(folder: Path) -> float:
 
 
 def _too_large(database: Path, error: duckdb.OutOfMemoryException, temp_gb: float) -> DatabaseError:
-    """Make the error for a build that does not fit in memory and in the room for temporary files."""
+    """Return the error for a build that does not fit in memory and in `temp_gb` of temporary files."""
     reason = str(error).splitlines()[0]
     return DatabaseError(
         f"DuckDB cannot build {database}: it needs more than its memory and {temp_gb:.3g} GB of temporary"
@@ -291,9 +297,9 @@ def _too_large(database: Path, error: duckdb.OutOfMemoryException, temp_gb: floa
 
 @contextmanager
 def _appearing(database: Path) -> Iterator[Path]:
-    """Yield a temporary path to build in; rename it to `database` at the end, or delete it after an error.
+    """Yield a temporary path to build a database in; at the end rename it to `database`.
 
-    Raises DatabaseError where the folder cannot be written.
+    After an error the temporary file is deleted. Raises DatabaseError where the folder cannot be written.
     """
     try:
         database.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Tell which files can hold the rows that a range reads, from the least and the greatest of their values.
+"""Decide which files can hold rows that a range reads, from the least and greatest values in each file.
 
-A condition of [ranges.reads] bounds columns by what is known of the range: by its variables, as in
-`height >= getvariable('range_from')`, and by the rows of other relations that it reads, as in
-`taken_at in (select taken_at from stg_templates)` or `last_cut_no >= (select min(cut_no) from mempool_cuts)`.
-A file whose values lie outside has no such row, so it is not read, and its content does not matter for the
-range. A term of a condition that has another form bounds nothing.
+A condition of [ranges.reads] bounds columns by what is known of the range: by its variables, as in `height >=
+getvariable('range_from')`, and by the rows of other relations that it reads, as in `taken_at in (select
+taken_at from stg_templates)` or `last_cut_no >= (select min(cut_no) from mempool_cuts)`. A file whose values
+lie outside has no such row, so it is not read, and its content does not matter for the range. A term of a
+condition that has another form bounds nothing.
 """
 
 import operator
@@ -29,7 +29,7 @@ Known = Mapping[str, int | None]
 
 
 class Comparison(NamedTuple):
-    """Compares a column with something known of the range, to which `plus` is added."""
+    """Compares a column with a value known of the range: `column` `sign` known[`name`] + `plus`."""
 
     column: str
     sign: str
@@ -37,7 +37,10 @@ class Comparison(NamedTuple):
     plus: int = 0
 
     def surely_admits(self, extent: Extent, known: Known) -> bool:
-        """Tell whether the comparison is true for every row of a file of this extent, as far as it tells."""
+        """Return whether the comparison holds for all rows of a file; False if that is not known.
+
+        `extent` has the least and greatest values in the file. Rows with nulls are not considered.
+        """
         least_greatest, value = extent.get(self.column), known.get(self.name)
         if least_greatest is None or value is None:
             return False
@@ -47,12 +50,15 @@ class Comparison(NamedTuple):
         return bool(SIGNS[self.sign](number, value + self.plus))
 
 
-# One of several lists of comparisons, of which all in the list hold.
+# Lists of comparisons. A row keeps the bound if all comparisons of at least one list hold.
 Bound = list[list[Comparison]]
 
 
 def surely_admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool:
-    """Tell whether every row of a file of this extent keeps all bounds; a null counts as if it did."""
+    """Return whether every row of a file keeps all bounds, by the least and greatest values in the file.
+
+    A row with a null in a bounded column counts as if it kept the bound.
+    """
     return all(
         any(all(each.surely_admits(extent, known) for each in comparisons) for comparisons in bound)
         for bound in bounds
@@ -60,7 +66,7 @@ def surely_admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool
 
 
 def joined(extents: Iterable[Extent], columns: Iterable[str]) -> dict[str, list[int] | None] | None:
-    """Return the extent of the rows of several files together; None where one does not tell of a column."""
+    """Return the extent (least and greatest values) of several files together; None if one is not known."""
     every = list(extents)
     found: dict[str, list[int] | None] = {}
     for name in columns:
@@ -73,7 +79,7 @@ def joined(extents: Iterable[Extent], columns: Iterable[str]) -> dict[str, list[
 
 @cache
 def bounds_of(condition: str) -> list[Bound]:
-    """Return the bounds that every row which meets a condition keeps."""
+    """Parse an SQL condition; return the bounds on columns that hold for every row which meets it."""
     found = []
     for term in _terms(" ".join(condition.split()), CONJUNCTION):
         bound = [_comparisons(each) for each in _terms(_inside(term), DISJUNCTION)]
@@ -83,19 +89,22 @@ def bounds_of(condition: str) -> list[Bound]:
 
 
 def bounded_columns(conditions: Iterable[str]) -> list[str]:
-    """Return the columns that any of these conditions bounds, each once and in order."""
+    """Return the names of the columns that SQL conditions bound, each once, sorted."""
     return sorted({each.column for each in _all_comparisons(conditions)})
 
 
 def asked_columns(relation: str, conditions: Iterable[str]) -> list[str]:
-    """Return the columns of a relation by whose least or greatest value conditions bound others."""
+    """Return the columns of `relation` whose least or greatest value is a bound in SQL conditions, sorted."""
     names = {each.name for each in _all_comparisons(conditions)}
     prefixes = (f"min {relation} ", f"max {relation} ")
     return sorted({name.rpartition(" ")[2] for name in names if name.startswith(prefixes)})
 
 
 def known_of(relation: str, extent: Extent) -> dict[str, int | None]:
-    """Return what the extent of the rows of a relation tells, by the names that comparisons have for it."""
+    """Return the least and greatest values of a relation's columns under the names that comparisons use.
+
+    Such a name is `min`, the relation and the column, as in `min mempool_cuts cut_no`.
+    """
     found: dict[str, int | None] = {}
     for column, both in extent.items():
         least, greatest = (None, None) if both is None else both
@@ -112,7 +121,10 @@ def _all_comparisons(conditions: Iterable[str]) -> Iterator[Comparison]:
 
 
 def _comparisons(term: str) -> list[Comparison]:
-    """Return the comparisons that a term without `and` and `or` means; none where it has another form."""
+    """Return the comparisons that a term of an SQL condition means; none for a term of another form.
+
+    The term has no `and` and no `or`.
+    """
     if match := VARIABLE.fullmatch(term):
         column, sign, name, plus_minus, n_units, unit, number = match.groups()
         plus = int(n_units) * UNITS_US[unit] if unit else int(number or 0)
@@ -131,7 +143,10 @@ def _comparisons(term: str) -> list[Comparison]:
 
 
 def _terms(condition: str, word: str) -> Iterator[str]:
-    """Yield what stands between a word on the top level of a condition; `and` binds closer than `or`."""
+    """Split an SQL condition at the word `and` or `or` where it stands outside of parentheses; yield terms.
+
+    A condition that has `or` there is not split at `and`, which binds closer.
+    """
     outline = _outline(condition)
     if word == CONJUNCTION and re.search(rf"\b{DISJUNCTION}\b", outline):
         yield condition
@@ -144,13 +159,13 @@ def _terms(condition: str, word: str) -> Iterator[str]:
 
 
 def _inside(term: str) -> str:
-    """Return a term without the parentheses around all of it."""
+    """Return a term of an SQL condition without the pair of parentheses that encloses it, if one does."""
     is_wrapped = term.startswith("(") and set(_outline(term)[1:-1]) == {"\0"}
     return term[1:-1].strip() if is_wrapped else term
 
 
 def _outline(condition: str) -> str:
-    """Return a condition with a null character for every letter inside of parentheses."""
+    """Return an SQL condition with each character inside of parentheses replaced by a null character."""
     depth, letters = 0, []
     for letter in condition:
         depth -= letter == ")"

@@ -1,9 +1,9 @@
-"""Say what each mart is made of, as named hashes: a mart whose hashes are equal is not made again.
+"""Compute what each mart is made of, as named hashes: a mart whose hashes are equal is not made again.
 
-The hashes cover the query, its parameters, the macros and functions that it uses, the versions of what
-computes, and the content of each relation that it reads. The content of a stored mart is that of the columns
-that are read, or its file where that is not known. So a mart that is made again causes no further work where
-it has the same values. The content of a view is all that the view is made of.
+The hashes cover the query, its parameters, the macros and functions that it uses, the versions of Python and
+of the libraries that compute, and the content of each relation that it reads. The content of a stored mart is
+a hash of the columns that are read, or of its file where no column hashes are known. So a mart that is made
+again causes no further work where it has the same values. The content of a view is a hash of all its inputs.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class Fingerprints:
     columns: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of_model(self, model: Model) -> dict[str, str]:
-        """Map each input of a model (its head, its query, a relation that it reads, …) to a hash.
+        """Return a hash for each input of a model: its head, its query, and each relation that it reads.
 
         Every relation that the model reads must be in `contents`.
         """
@@ -55,9 +55,10 @@ class Fingerprints:
         )
 
     def columns_read(self, model: Model, relation: str) -> tuple[str, ...]:
-        """Return the columns of a relation on which the rows of a model depend, in order.
+        """Return the columns of a relation on which the rows of a model depend, in the relation's order.
 
-        A column that the model fills in late is not among them. For what is no model, none is returned.
+        A column that the model fills in late is not among them. For a relation that no SQL file makes, none
+        is returned.
         """
         found = self.catalog.by_name.get(relation)
         if found is None:
@@ -69,16 +70,20 @@ class Fingerprints:
         return tuple(name for name in found.column_names if name in named and name not in late)
 
     def of_late(self, late: FilledLate, early: str) -> dict[str, str]:
-        """Map each input of the step that fills in late columns to a hash; `early` is the content before."""
+        """Return a hash for each input of the step that fills in a mart's late columns.
+
+        `early` is the content of the parts in which these columns are null.
+        """
         columns = {late.relation: (late.key, *late.columns)}
         return self.of_query(filling(late, ""), [late.relation], columns) | {"its early parts": early}
 
     def of_query(
         self, query: str, reads: Iterable[str], columns: Mapping[str, tuple[str, ...]] = EVERY
     ) -> dict[str, str]:
-        """Map each input of a query to a hash: its text, macros, functions, versions, relations read.
+        """Return a hash for each input of a query: its text, macros, functions, versions, relations read.
 
-        `columns` has the columns that it reads of a relation; without them it counts as reading all.
+        `columns` has the columns that it reads of a relation; a relation that is missing there counts as read
+        whole.
         """
         macros = _macros_in(self.catalog.macros, query)
         words = _words(query).union(*map(_words, macros.values()))
@@ -92,7 +97,7 @@ class Fingerprints:
         }
 
     def _read(self, relation: str, columns: tuple[str, ...]) -> str:
-        """Return the content of some columns of a relation, or of all where less is not known."""
+        """Return a hash of some columns of a relation, or of the whole where theirs are not known."""
         known = self.columns.get(relation)
         if not known or not columns:
             return self.contents[relation]
@@ -100,7 +105,7 @@ class Fingerprints:
 
 
 def _macros_in(macros: str, query: str) -> Mapping[str, str]:
-    """Map the name of each SQL macro that a query uses, directly or by another macro, to its text."""
+    """Return the text of each SQL macro that a query uses, directly or through another macro, by its name."""
     known = _by_name(macros)
     found: dict[str, str] = {}
     texts = [query]
@@ -113,21 +118,21 @@ def _macros_in(macros: str, query: str) -> Mapping[str, str]:
 
 @cache
 def _by_name(macros: str) -> Mapping[str, str]:
-    """Map the name of each SQL macro to its text, which ends where the next macro starts."""
+    """Return the text of each `create macro` in a SQL text, by the name of the macro."""
     _, *pieces = MACRO.split(macros)
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
 
 @cache
 def _words(sql: str) -> frozenset[str]:
-    """Return the words of a query or a macro; a build asks several times for those of each."""
+    """Return the set of words in a SQL text; it is cached, as a build asks several times for each text."""
     return frozenset(WORD.findall(sql))
 
 
 def is_known(inputs: Mapping[str, str]) -> bool:
-    """Return whether all inputs are known: no relation that is read has the content UNKNOWN.
+    """Return whether a hash is known for every relation that a model reads.
 
-    `inputs` maps each input of a model to a hash.
+    `inputs` has the hash of each input of the model, by name; UNKNOWN stands for a mart that will be made.
     """
     return all(value != UNKNOWN for key, value in inputs.items() if key.startswith(READS))
 

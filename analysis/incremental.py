@@ -1,4 +1,4 @@
-"""Find out which marts must be made again, say why, and make them as parts that the catalogue names."""
+"""Find out which marts must be made again, say why, and make them as parts that the database names."""
 
 import time
 from collections import deque
@@ -45,7 +45,7 @@ ATTRIBUTED: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Names what a build makes next: step `number` of at most `n_steps`.
+    """Says what a build makes next: mart `name`, as step `number` of at most `n_steps`.
 
     `left_s` is the time that the remaining steps took when they were last made; None where one is new.
     """
@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedMart:
-    """Tells what a build would do with one mart, and why; `last_s` is the time that it took before.
+    """Says what a build would do with one mart, and why; `last_s` is the time that making it took last.
 
     `action` is `keep`, `make`, or `perhaps` where that depends on the rows of marts that are made first.
     """
@@ -70,7 +70,7 @@ class PlannedMart:
 
     @property
     def row(self) -> tuple[str, str, str, float | None]:
-        """Return the fields in the order of PLAN_COLUMNS."""
+        """Return the plan for a mart as a tuple, in the order of PLAN_COLUMNS."""
         return self.name, self.action, self.reason, self.last_s
 
 
@@ -80,7 +80,7 @@ PLAN_COLUMNS: Final = ("name", "action", "reason", "last_s")
 def input_tables(
     rules: RuleSet, dataset: Dataset, contents: Mapping[str, Content], log: pa.Table
 ) -> dict[str, pa.Table]:
-    """Return the tables that no SQL file makes, by name: the pool rules and what is known of the build."""
+    """Return the tables that no SQL file makes, by name: the pool rules, the owners, facts on the build."""
     return {
         "pools": rules.pools_table(),
         "pool_names": rules.names_table(),
@@ -106,21 +106,21 @@ def create_model(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
 
 
 def create_staging(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Create the macros and the staging views; the connection needs the raw tables."""
+    """Create the SQL macros and the staging views in DuckDB, which must have the raw tables."""
     connection.execute(catalog.macros)
     for model in catalog.layer("staging"):
         create_model(connection, model)
 
 
 def set_parameters(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Make the parameters of a model variables of the DuckDB session."""
+    """Set each parameter of a model as a variable of the DuckDB session."""
     for name, parameter in model.parameters.items():
         connection.execute(f"SET VARIABLE {name} = ?", [parameter.value])
 
 
 @dataclass
 class IncrementalMarts:
-    """Walks through the marts in the order of a build: `plan` only looks, `make` makes what changed.
+    """Decides in the order of a build which marts must be made (`plan`), and makes those (`make`).
 
     Without `is_cut` every mart is made as a whole, also where its head has ranges or late columns. With
     `hands` the parts are made by other processes, except those that are quicker made than handed out.
@@ -146,11 +146,11 @@ class IncrementalMarts:
 
     @property
     def rows_of_stored(self) -> Mapping[str, int]:
-        """Map each raw table, and each stored mart that is done, to the number of its rows."""
+        """Return the number of rows of each raw table and of each stored mart that is up to date."""
         return self._n_rows
 
     def fingerprints(self) -> Fingerprints:
-        """Return the fingerprints of what is known before any mart: raw tables, staging, rules, facts."""
+        """Return the hashes of all that is known before any mart: raw tables, input tables, staging."""
         found = Fingerprints(self.catalog)
         found.contents.update(
             {name: f"{content.n_rows} {content.total}" for name, content in self.raw.items()}
@@ -161,7 +161,7 @@ class IncrementalMarts:
         return found
 
     def plan(self) -> list[PlannedMart]:
-        """Return what `make` would do with each stored mart, without doing it."""
+        """Return what `make` would do with each stored mart, and why; nothing is made."""
         found = self.fingerprints()
         planned = [self._planned(CANDIDATES, self._candidate_inputs(found), found)]
         for model in self._marts():
@@ -188,9 +188,9 @@ class IncrementalMarts:
         inside_bytes: int,
         progress: Callable[[Step], None],
     ) -> Fingerprints:
-        """Create every mart in the catalogue, and make the parts that are missing; return the contents.
+        """Make the parts that are missing, and create every mart in the database; return all content hashes.
 
-        A part of at most `inside_bytes` becomes a table of the catalogue, a larger one a view.
+        A mart of at most `inside_bytes` becomes a table of the database, a larger one a view on its parts.
         """
         steps = _Steps([mart for mart in self.plan() if mart.action != "keep"], progress)
         found = self.fingerprints()
@@ -227,7 +227,7 @@ class IncrementalMarts:
         inside_bytes: int,
         model: Model,
     ) -> Making:
-        """Make one mart and create it in the catalogue; yield the jobs that must end before it goes on."""
+        """Make one mart and create it in the database; yield lists of jobs to wait for before it goes on."""
         if model.is_view:
             create_model(connection, model)
             found.contents[model.name] = digest(found.of_model(model))
@@ -253,16 +253,16 @@ class IncrementalMarts:
         _note(found, model.name, parts)
 
     def _keep(self, job: Job) -> None:
-        """Note a part that another process has made."""
+        """Record the part that a job has made in another process."""
         self.parts.add(job.future.result())
 
     def _marts(self) -> Iterator[Model]:
-        """Yield the marts in order; without `is_cut`, as if no head had ranges or late columns."""
+        """Yield the models of marts in build order; without `is_cut` they have no ranges or late columns."""
         for model in self.catalog.layer("marts"):
             yield model if self.is_cut else replace(model, ranges=None, late=None)
 
     def _candidate_inputs(self, found: Fingerprints) -> dict[str, str]:
-        """Return the inputs of the pools that the rules match per block."""
+        """Return a hash, by name, of each thing that decides which pool rules match each block."""
         return found.of_query(ATTRIBUTED, READ_FOR_INPUTS) | {
             "a pool rule": self.rules.hash,
             "the matching": package_hash("analysis.attribution"),
@@ -271,7 +271,10 @@ class IncrementalMarts:
     def _planned(
         self, name: str, inputs: Inputs, found: Fingerprints, *, in_ranges: bool = False
     ) -> PlannedMart:
-        """Plan one stored mart and note its content, as far as it is known."""
+        """Return the plan for one stored mart, and note the hash of its rows in `found`.
+
+        The hash is UNKNOWN for a mart that would be made.
+        """
         latest = self.parts.latest(name)
         parts = self._found(name, inputs, in_ranges=in_ranges) if is_known(inputs) else None
         if parts is not None:
@@ -294,7 +297,7 @@ class IncrementalMarts:
         found: Fingerprints,
         steps: "_Steps",
     ) -> Waiting:
-        """Return the parts of a mart whose late columns are null; make those that are missing."""
+        """Return all parts of a mart, whose late columns are null; make those that are missing."""
         set_parameters(connection, model)
         if model.ranges is not None:
             latest = self.parts.state.in_ranges.get(recipe.name)
@@ -306,7 +309,7 @@ class IncrementalMarts:
     def _whole(
         self, connection: duckdb.DuckDBPyConnection, model: Model, recipe: "_Recipe", steps: "_Steps"
     ) -> Waiting:
-        """Return the one part of a mart; make it if it is missing."""
+        """Return the single part of a mart that has no ranges; make it if it is missing."""
         n_rows = sum(self._n_rows.get(name, 0) for name in self.catalog.stored_below(model.name))
         crew = self._crew_for(n_rows)
         if crew is not None:
@@ -315,11 +318,11 @@ class IncrementalMarts:
             return [self._made_here(connection, recipe, steps)]
 
     def _crew_for(self, n_rows: int) -> Crew | None:
-        """Return who makes a part that reads so many rows; None where this process does."""
+        """Return the crew that makes a part from `n_rows` rows; None where this process is quicker."""
         return self._crew if n_rows >= LEAST_ROWS else None
 
     def _made_here(self, connection: duckdb.DuckDBPyConnection, recipe: "_Recipe", steps: "_Steps") -> Part:
-        """Return a part; make it in this process if it is missing."""
+        """Return one part, a Parquet file of a mart; make it in this process if it is missing."""
         part = self.parts.find(recipe.name, recipe.inputs)
         if part is None:
             self._begin(recipe, steps)
@@ -330,7 +333,10 @@ class IncrementalMarts:
     def _made_elsewhere(
         self, crew: Crew, recipe: "_Recipe", steps: "_Steps", early: str | None = None
     ) -> Waiting:
-        """Return a part as a list of one; have it made by another process if it is missing."""
+        """Return one part, a Parquet file of a mart, as a list of one.
+
+        If it is missing, another process makes it; the job is yielded, in a list, to be waited for.
+        """
         part = self.parts.find(recipe.name, recipe.inputs)
         if part is None:
             self._begin(recipe, steps)
@@ -342,17 +348,17 @@ class IncrementalMarts:
         return [part]
 
     def _rows_below(self, mart: str) -> dict[str, Rows]:
-        """Return the rows of each stored mart that a mart reads, directly or through views."""
+        """Return how to read each stored mart that a mart reads, directly or through views, by name."""
         return {name: self._rows[name] for name in self.catalog.stored_below(mart) if name in self._rows}
 
     def _begin(self, recipe: "_Recipe", steps: "_Steps") -> None:
-        """Tell that a mart is made now, once."""
+        """Report that a mart is being made, unless that was reported before."""
         if recipe.mart not in self.made:
             steps.tell(recipe.mart)
             self.made.append(recipe.mart)
 
     def _found(self, name: str, inputs: Inputs, *, in_ranges: bool) -> list[Part] | None:
-        """Return the parts of a mart that was made of these inputs; None if any is missing."""
+        """Return the parts of a mart that were made of exactly these inputs; None if any is missing."""
         if in_ranges:
             return self.parts.find_ranges(name, inputs)
         part = self.parts.find(name, inputs)
@@ -366,9 +372,9 @@ class IncrementalMarts:
         seen: Mapping[str, LookedAt],
         steps: "_Steps",
     ) -> Waiting:
-        """Return the parts of a mart that is made in ranges, of which `walk` tells. Make what changed.
+        """Return the parts of a mart, one for each range that `walk` yields; make those that are missing.
 
-        After the walk `seen` has what is known of the rows that they read.
+        After the walk `seen` has the content and extent of the rows that the ranges read, which are kept.
         """
         parts = self.parts.find_ranges(recipe.name, recipe.inputs)
         if parts is None:
@@ -406,9 +412,9 @@ class IncrementalMarts:
 
 
 class _Recipe(NamedTuple):
-    """Holds how a part is made: its mart and inputs, the query, the types of its columns.
+    """Holds what is needed to make one part of a mart: name, inputs, query, and types of the columns.
 
-    `bounded` are the columns of its extent.
+    `bounded` are the columns whose least and greatest values the part records.
     """
 
     name: str
@@ -419,12 +425,12 @@ class _Recipe(NamedTuple):
 
     @property
     def mart(self) -> str:
-        """Return the name of the mart, also for parts whose late columns are still null."""
+        """Return the name of the part's mart, without the suffix of early parts."""
         return self.name.removesuffix(EARLY)
 
 
 class _Steps:
-    """Counts the marts that a build may have to make, and tells how far it is."""
+    """Counts the marts that a build may have to make, and reports to a callback how far it is."""
 
     def __init__(self, planned: list[PlannedMart], progress: Callable[[Step], None]) -> None:
         self._left = {mart.name: mart.last_s for mart in planned}
@@ -432,11 +438,11 @@ class _Steps:
         self._progress = progress
 
     def reach(self, name: str) -> None:
-        """Note that the build has come to a mart."""
+        """Note that the build has come to this mart, which no longer counts among those that are left."""
         self._name_s = self._left.pop(name, None)
 
     def tell(self, name: str) -> None:
-        """Tell that this mart is made now."""
+        """Report to the callback that this mart is made now, and about how many seconds are left."""
         seconds = [self._name_s, *self._left.values()]
         known = [second for second in seconds if second is not None]
         left_s = sum(known) if len(known) == len(seconds) else None
@@ -445,12 +451,12 @@ class _Steps:
 
 
 def _content(parts: list[Part]) -> str:
-    """Return the content of a mart: that of its file, or all those of its ranges."""
+    """Return a hash that identifies the rows of a mart: that of its only part, or one over all its parts."""
     return parts[0].content if len(parts) == 1 else digest([part.content for part in parts])
 
 
 def _note(found: Fingerprints, name: str, parts: list[Part]) -> None:
-    """Note the content of a mart as a whole and by columns."""
+    """Record in `found` the hash of a mart's rows, and that of each column if all parts have one."""
     found.contents[name] = _content(parts)
     if all(part.columns for part in parts):
         found.columns[name] = {
@@ -459,7 +465,7 @@ def _note(found: Fingerprints, name: str, parts: list[Part]) -> None:
 
 
 def _changed(inputs: Inputs, latest: Part | MadeInRanges) -> tuple[list[str], list[str]]:
-    """Return which inputs differ from those of an earlier part, and which are not known yet."""
+    """Return the names of the inputs that differ from an earlier part's, and of those not yet known."""
     names = {key: key.removeprefix(READS) for key in [*inputs, *(latest.inputs.keys() - inputs.keys())]}
     unknown = [name for key, name in names.items() if key.startswith(READS) and inputs.get(key) == UNKNOWN]
     changed = [name for key, name in names.items() if inputs.get(key) != latest.inputs.get(key)]
@@ -472,7 +478,7 @@ def _action(inputs: Inputs, latest: Part | MadeInRanges) -> str:
 
 
 def _reason(inputs: Inputs, latest: Part | MadeInRanges | None) -> str:
-    """Say why a mart is made, or on what it depends whether it is."""
+    """Return a text that says why a mart is made, or on which relations it depends whether it is."""
     if latest is None:
         return "it has not been made"
     changed, unknown = _changed(inputs, latest)

@@ -1,9 +1,9 @@
 """Fill in columns of a mart last, so that a changed pool rule makes no mart of transactions again.
 
 The head of such a mart has `late`: `columns` that its query takes unchanged from `relation`, by the `key`
-that both have. The mart is made in two steps. Its early parts have null in these columns, since meanwhile a
-temporary view without values stands in front of the relation; so they do not depend on what it says. The
-second step copies the rows and fills in the columns.
+that both have. The mart is made in two steps. The first step makes early parts, in which these columns are
+null: meanwhile a temporary view without values stands in front of the relation, so early parts do not depend
+on its values. The second step copies the rows and fills in the columns.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,15 @@ NO_SOURCES: Final[Mapping[str, str]] = {}
 
 
 def early_name(name: str) -> str:
-    """Return the name of the parts of a mart whose late columns are null."""
+    """Return the name under which early parts of a mart, whose late columns are null, are stored."""
     return f"{name}{EARLY}"
 
 
 def filling(late: FilledLate, rows: str) -> str:
-    """Return the query that fills in the late columns of `rows`, a query, and keeps the order of the rows."""
+    """Return the SQL that fills in a mart's late columns, which are null in the rows of the query `rows`.
+
+    The values come from the relation and by the key that `late` names. The order of the rows stays.
+    """
     values = ", ".join(f"{late.relation}.{name} AS {name}" for name in late.columns)
     numbered = f'SELECT *, row_number() OVER () AS "its row" FROM ({rows})'  # noqa: S608 - names and queries of ours
     return (
@@ -35,10 +38,10 @@ def filling(late: FilledLate, rows: str) -> str:
 
 
 class StandIns:
-    """Puts views in front of relations that a mart reads: without its late columns, and with some rows only.
+    """Puts temporary views in front of the relations that a mart reads.
 
-    Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
-    values are clipped.
+    Such a view has nulls in the mart's late columns and, given `ranges`, only the rows that one range reads,
+    with the values of some columns clipped. A condition may read the relations before it.
     """
 
     def __init__(
@@ -58,10 +61,10 @@ class StandIns:
         self._made: dict[str, str | None] = {}
 
     def put(self, sources: Mapping[str, str] = NO_SOURCES, *, until: str | None = None) -> None:
-        """Put a view in front of each relation, or of those until one of them.
+        """Create a temporary view in front of each relation, or with `until` of the relations up to that one.
 
-        `sources` has the query of the files to read, for relations of which not all are. A view that is there
-        already and reads the same files stays.
+        `sources` has, for a relation of which only some files are read, the query of these files. A view that
+        is there already and reads the same files stays.
         """
         for relation in self._conditions:
             source = sources.get(relation)
@@ -72,7 +75,7 @@ class StandIns:
                 break
 
     def remove(self) -> None:
-        """Let queries read the relations themselves again."""
+        """Drop the temporary views, so that queries read the relations themselves again."""
         for relation in self._made:
             self._connection.execute(f"DROP VIEW IF EXISTS temp.{relation}")
         self._made.clear()
@@ -97,7 +100,7 @@ def stand_ins(
     ranges: InRanges | None,
     sources: Mapping[str, str] = NO_SOURCES,
 ) -> Iterator[None]:
-    """Put all views of StandIns in front of relations while the `with` block runs."""
+    """Create all temporary views of StandIns for one mart; drop them when the `with` block ends."""
     views = StandIns(connection, catalog, model, ranges)
     try:
         views.put(sources)
@@ -107,7 +110,7 @@ def stand_ins(
 
 
 def _emptied(catalog: Catalog, late: FilledLate | None, relation: str) -> dict[str, str]:
-    """Map each late column of a relation to null in its type."""
+    """Return the SQL of a typed null for each late column that a relation gives; empty for another one."""
     if late is None or late.relation != relation:
         return {}
     types = {column.name: column.type for column in catalog.by_name[relation].columns}

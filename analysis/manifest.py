@@ -1,4 +1,4 @@
-"""Say what the results of a build depend on, and apart from that where and when the build was made.
+"""Record what the results of a build depend on, and apart from that where and when the build was made.
 
 Two builds with the same facts have the same rows, digits and order in every mart. So the facts hold a hash of
 the dataset's rows and one of our own sources, beside the hash of the pool rules and the versions of what
@@ -34,8 +34,8 @@ GIT_TIMEOUT_S: Final = 10.0
 def build_facts(dataset: Dataset, contents: Mapping[str, Content], rules_hash: str) -> pa.Table:
     """Return an Arrow table of keys and values with everything that the results of a build depend on.
 
-    They are versions, hashes of sources, dataset and rules, and the heights. `contents` has the number of
-    rows and the sum of the hashes of the rows of each raw table.
+    They are versions, hashes of sources, dataset and rules, and the chain. `contents` has the number of rows
+    and the sum of the hashes of the rows of each raw table.
     """
     return _pairs(
         {
@@ -52,7 +52,7 @@ def build_facts(dataset: Dataset, contents: Mapping[str, Content], rules_hash: s
 
 
 def build_log(dataset: Dataset, folder: Path) -> pa.Table:
-    """Return an Arrow table of keys and values that differ between equal builds: the folders and the time."""
+    """Return an Arrow table of keys and values that differ between equal builds: two folders and the time."""
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return _pairs({"dataset": str(dataset.root), "built_at": now, "parts": str(folder)})
 

@@ -1,8 +1,9 @@
-"""Replay the mempool of a node as of any moment: whether we watched, and what waited, by chunk feerate.
+"""Replay the mempool of a node as of any moment: whether we watched it, and which transactions waited.
 
 The mempool is known while our copy equalled the node's (topic `mempool` of coverage_intervals). As of a
-moment means: with every message that we had received by then. Stays come from mempool_residence; chunk
-feerates are computed as in mempool_clusters, for the clusters that waited at that moment.
+moment means: with every message that we had received by then. The times at which transactions entered and
+left come from mempool_residence; chunk feerates are computed as in mempool_clusters, for the clusters that
+waited at that moment.
 """
 
 import datetime as dt
@@ -210,7 +211,7 @@ class Mempool:
 def moment_of(text: str) -> dt.datetime:
     """Convert a text in ISO 8601 to a datetime in UTC; a text without a zone is read as UTC.
 
-    Raises MomentError for a text that is no time.
+    Raises MomentError for a text that is no time, and for a time before 2009.
     """
     try:
         given = dt.datetime.fromisoformat(text.strip())
@@ -265,10 +266,11 @@ def mempool_at(
 
 
 def steps_around(connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: str) -> Mapping[str, Any]:
-    """Map `change_before`, `change_after`, `block_before` and `block_after` to the nearest such moments.
+    """Return the nearest moments before and after `at` at which the mempool changed or a block came.
 
-    A change is an entry of a transaction or a removal. A step to a block is the last microsecond in which its
-    transactions still waited. A moment that does not exist is None.
+    The keys are `change_before`, `change_after`, `block_before` and `block_after`; a value is None if there
+    is no such moment. A change is an entry of a transaction or a removal. The moment of a block is the last
+    microsecond in which its transactions still waited.
     """
     cuts = _cuts(connection, at, node)
     first, last = cuts["before"] or 0, cuts["after"] or NO_CUT
@@ -300,7 +302,8 @@ def _changes(
 def said(verdict: Row) -> str:
     """Return a sentence that says whether a node was watched at a moment.
 
-    If it was not, the sentence says when the observation before ended and the next began.
+    `verdict` is the node's row in `Mempool.verdicts`. If the node was not watched, the sentence says when it
+    was watched last before, and first after.
     """
     if verdict["is_observed"]:
         return f"Watched from {written(verdict['from_at'])} to {written(verdict['to_at'])}."
@@ -313,12 +316,12 @@ def said(verdict: Row) -> str:
 
 
 def written(at: dt.datetime) -> str:
-    """Return a moment as text in ISO 8601 in UTC, which ends in Z."""
+    """Return a datetime as text in ISO 8601 in UTC, which ends in Z."""
     return at.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
 
 
 def summary(mempool: Mempool) -> list[str]:
-    """Return the lines that a terminal shows above the transactions: each node's verdict, then totals."""
+    """Return the lines that a terminal shows above a mempool's transactions: verdict per node, and totals."""
     lines = [f"{row['node']}: {said(row)}" for row in mempool.verdicts]
     totals = mempool.totals
     if totals is not None:
@@ -334,9 +337,9 @@ def summary(mempool: Mempool) -> list[str]:
 
 
 def _moment(position: int | None) -> dt.datetime | None:
-    """Return the time (UTC) of a place in the stream of messages; None for None.
+    """Return the time (UTC) of a position in a node's stream of messages; None for None.
 
-    The upper part of a place, from bit 32 on, is the time in microseconds since 1970.
+    The bits of a position from bit 32 on are the time in microseconds since 1970.
     """
     if position is None:
         return None

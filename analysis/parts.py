@@ -54,7 +54,7 @@ Types = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Describes one file: what it was made of, the SHA-256 of its bytes, its size, and the time it took.
+    """Describes one Parquet file of a mart: its inputs, the SHA-256 of its bytes, its size, the time it took.
 
     `columns` has a hash of the values of each column in their order; it is empty for a part of many rows.
     `extent` has the least and the greatest value of the columns by which ranges of other marts choose files.
@@ -73,7 +73,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Return the name of the mart."""
+        """Return the name of the part's mart, with the suffix of early parts if it is one."""
         return self.file.partition("/")[0]
 
 
@@ -81,7 +81,8 @@ class Part:
 class MadeInRanges:
     """Describes a mart that was made in ranges: its inputs as a whole, its files in order, and its time.
 
-    `rows` has what is known of the rows that its ranges read, by what they were selected from; see ranges.py.
+    `rows` has the content and extent of the rows that its ranges read, by a hash of how they are selected;
+    see ranges.py.
     """
 
     inputs: Inputs
@@ -91,7 +92,7 @@ class MadeInRanges:
 
 
 class Rows(NamedTuple):
-    """Says how a mart is read: by a TABLE or a VIEW (`kind`) on the query that reads its parts."""
+    """Says how DuckDB shows a stored mart: as a TABLE or VIEW (`kind`) on the query that reads its parts."""
 
     kind: str
     query: str
@@ -99,12 +100,12 @@ class Rows(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """Holds what `parts.json` says.
+    """Holds the content of `parts.json`: the parts of a database, and what builds found out.
 
     `parts` has each part by its file, `in_ranges` each mart that was made in ranges by its name. `named` are
-    the files of the catalogue, `named_before` those of the catalogue before it. `raw_files` and `checks` keep
-    what was computed of files that did not change; see raw_contents.py and checks.py. `finished` describes
-    the last build that ended.
+    the files that the database names, `named_before` those that the database before it named. `raw_files` and
+    `checks` keep what was computed of files that did not change; see raw_contents.py and checks.py.
+    `finished` describes the last build that ended.
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
@@ -117,14 +118,14 @@ class State:
 
 
 class PartsFolder:
-    """Finds, makes and removes the parts of one database."""
+    """Finds, makes and removes the parts of one database: the Parquet files of its marts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = _read_state(folder)
 
     def path(self, part: Part) -> Path:
-        """Return the path of a part."""
+        """Return the path of a part, which is a Parquet file of a mart."""
         return self.folder / part.file
 
     def find(self, name: str, inputs: Inputs) -> Part | None:
@@ -142,14 +143,17 @@ class PartsFolder:
     def keep_ranges(
         self, name: str, inputs: Inputs, parts: list[Part], wall_s: float, rows: Mapping[str, LookedAt]
     ) -> None:
-        """Note that these parts in their order are a mart made of these inputs; `rows` as in MadeInRanges."""
+        """Record that these parts, in this order, are a mart that was made in ranges of these inputs.
+
+        `rows` are those of MadeInRanges.
+        """
         files = [part.file for part in parts]
         made = MadeInRanges(inputs=dict(inputs), files=files, wall_s=wall_s, rows=rows)
         self.state.in_ranges[name] = made
         self._log({"name": name, "in_ranges": _as_record(made)})
 
     def latest(self, name: str) -> Part | MadeInRanges | None:
-        """Return what parts.json names as the newest of a mart, whatever it was made of."""
+        """Return the record of how a mart was made last, whatever its inputs; None if it never was."""
         if name in self.state.in_ranges:
             return self.state.in_ranges[name]
         return next((part for part in reversed(self.state.parts.values()) if part.name == name), None)
@@ -163,18 +167,18 @@ class PartsFolder:
         types: Types,
         bounded: Sequence[str] = (),
     ) -> Part:
-        """Run a query, store its rows in their order as a part, and return the part."""
+        """Run a query, store its rows in their order as a part of a mart, and return the part."""
         return self.add(write_part(connection, self.folder, name, inputs, query, types, bounded))
 
     def add(self, part: Part) -> Part:
-        """Note a part that was written, and return it."""
+        """Record a part whose file was written, in memory and in parts.log; return the part."""
         self.state.parts.pop(part.file, None)
         self.state.parts[part.file] = part
         self._log({"part": _as_record(part)})
         return part
 
     def rows_sql(self, parts: list[Part], types: Types) -> str:
-        """Return the query that reads parts in their order with the types of their mart."""
+        """Return the SQL that reads all rows of parts in their order, with the column types of their mart."""
         if not parts:
             nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items())
             return f"SELECT {nulls} WHERE false"
@@ -183,11 +187,11 @@ class PartsFolder:
         return f"SELECT *{wide} FROM read_parquet([{patterns}], hive_partitioning = false)"  # noqa: S608 - paths of ours
 
     def are_whole(self, files: list[str]) -> bool:
-        """Tell whether all these files are there as they were made."""
+        """Return whether all these files of parts are recorded, present and undamaged."""
         return all(file in self.state.parts and self._is_whole(self.state.parts[file]) for file in files)
 
     def sync(self) -> None:
-        """Force new parts to disk, so that a catalogue can name them."""
+        """Force files of new parts to disk, so that they survive a power cut once a database names them."""
         folders = {self.folder}
         for file, part in self.state.parts.items():
             if not part.is_synced:
@@ -198,7 +202,11 @@ class PartsFolder:
             sync_folder(folder)
 
     def finish(self, used: list[Part], finished: dict[str, Any]) -> None:
-        """Note that a catalogue names the parts `used`, and remove what it and the one before do not name."""
+        """Record that a database names the parts `used`, and remove old parts.
+
+        Files that neither this database nor the one before it names are removed. `finished` describes the
+        build.
+        """
         named = [part.file for part in used]
         if set(named) != set(self.state.named):
             self.state.named_before, self.state.named = self.state.named, named
@@ -214,7 +222,10 @@ class PartsFolder:
                 path.unlink()
 
     def save(self, *, is_durable: bool = False) -> None:
-        """Write parts.json by rename; with `is_durable` it also survives a power cut."""
+        """Write all records of parts to parts.json by rename, and remove parts.log.
+
+        With `is_durable` the new parts.json also survives a power cut.
+        """
         state = self.state
         facts = {
             "format": FORMAT,
@@ -231,12 +242,15 @@ class PartsFolder:
         (self.folder / LOG).unlink(missing_ok=True)
 
     def _log(self, made: dict[str, Any]) -> None:
-        """Add a line to parts.log."""
+        """Append a record to parts.log, as a line of JSON."""
         with (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(json.dumps(made) + "\n")
 
     def _is_whole(self, part: Part) -> bool:
-        """Tell whether a part has its size, and its bytes as well unless they were forced to disk."""
+        """Return whether a part's file has its recorded size and bytes.
+
+        The bytes are not compared if they were forced to disk.
+        """
         path = self.path(part)
         try:
             return path.stat().st_size == part.n_bytes and (part.is_synced or _content(path) == part.content)
@@ -253,9 +267,9 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
     types: Types,
     bounded: Sequence[str] = (),
 ) -> Part:
-    """Run a query, store its rows in their order in a file that appears by rename, and return the part.
+    """Run a query, write its rows in order to a Parquet file that appears by rename, and return the part.
 
-    `bounded` are the columns of its extent.
+    `bounded` are the columns whose least and greatest values the part records.
     """
     begun_s = time.monotonic()
     file = _file(name, inputs)
@@ -288,18 +302,18 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
 
 
 def parts_folder(database: Path) -> Path:
-    """Return the folder of the parts of a database; it need not exist."""
+    """Return the path of the folder for the parts of a database; it need not exist."""
     return database.with_name(f"{database.name}{SUFFIX}").absolute()
 
 
 def is_parts_folder(folder: Path) -> bool:
-    """Tell whether a build made this folder."""
+    """Return whether a folder is one in which builds keep parts of marts."""
     return folder.name.endswith(SUFFIX) and (folder / STATE).is_file()
 
 
 @contextmanager
 def open_parts(database: Path) -> Iterator[PartsFolder]:
-    """Open the folder of the parts of a database for one build alone; make it if it is missing.
+    """Lock the folder of a database's parts for one build, make it if it is missing, and yield it.
 
     Raises DatabaseError where another build of this database runs, where the folder cannot be written, and
     where it has files that no build made.
@@ -324,7 +338,7 @@ def open_parts(database: Path) -> Iterator[PartsFolder]:
 
 
 def _begin(folder: Path) -> None:
-    """Write parts.json in a new folder. Raises DatabaseError for a folder with the files of others."""
+    """Write an empty parts.json, unless there is one. Raises DatabaseError for a folder with other files."""
     if (folder / STATE).exists():
         return
     ours = {FOLDER_LOCK, LOG, temporary_path(folder / STATE).name}
@@ -334,7 +348,7 @@ def _begin(folder: Path) -> None:
 
 
 def digest(facts: object) -> str:
-    """Return the SHA-256 of facts that JSON can hold, in hex."""
+    """Return the SHA-256, in hex, of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -343,7 +357,10 @@ def _file(name: str, inputs: Inputs) -> str:
 
 
 def _read_state(folder: Path) -> State:
-    """Read parts.json and parts.log; a missing or strange parts.json means that every part is made anew."""
+    """Read parts.json and parts.log of a folder and return their State.
+
+    It is empty if parts.json is missing, damaged or of another format: then every part is made anew.
+    """
     try:
         facts = json.loads((folder / STATE).read_text())
         if facts.pop("format") != FORMAT:
@@ -358,7 +375,7 @@ def _read_state(folder: Path) -> State:
 
 
 def _read_log(path: Path, state: State) -> None:
-    """Add what parts.log has; a line that a kill or a full disk cut off ends it."""
+    """Add the records of parts.log to the state; stop at a line that a kill or a full disk cut off."""
     try:
         with path.open(encoding="utf-8") as log:
             for line in log:
@@ -374,13 +391,13 @@ def _read_log(path: Path, state: State) -> None:
 
 
 def _replaced(types: Types, type_: str) -> str:
-    """Return the clause that gives each wide column another type; empty if there is none."""
+    """Return the SQL clause that casts each column of 128 bits to another type; empty if there is none."""
     wide = [name for name, found in types.items() if found == WIDE_TYPE]
     return f" REPLACE ({', '.join(f'CAST({name} AS {type_}) AS {name}' for name in wide)})" if wide else ""
 
 
 def _as_record(made: Part | MadeInRanges) -> dict[str, Any]:
-    """Return the fields by name; `asdict` would also copy all inputs, at each write of parts.json."""
+    """Return a Part or MadeInRanges as a dict for JSON; `asdict` would also copy all its inputs each time."""
     return {each.name: getattr(made, each.name) for each in fields(made)}
 
 
@@ -392,7 +409,7 @@ def _content(path: Path) -> str:
 def _read_facts(
     connection: duckdb.DuckDBPyConnection, path: Path, n_rows: int, types: Types, bounded: Sequence[str]
 ) -> tuple[dict[str, str], Extent]:
-    """Return the hashes of the columns of a part, empty for many rows, and its extent.
+    """Return the hash of each column of a part, none for many rows, and the extent of `bounded` columns.
 
     No file is read for a mart without rows: in a small dataset most marts have none.
     """
@@ -403,7 +420,7 @@ def _read_facts(
 
 
 def _column_hashes(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
-    """Map each column of a part to the sum of the hashes of its values, each with the number of its row."""
+    """Return for each column of a Parquet file the sum of the hashes of its (value, row number) pairs."""
     numbered = f'SELECT *, row_number() OVER () AS "its row" FROM {_rows_of(path)}'  # noqa: S608 - our own file
     query = f'SELECT sum(hash(COLUMNS(* EXCLUDE "its row"), "its row")) FROM ({numbered})'  # noqa: S608 - as above
     answer = connection.execute(query)

@@ -1,4 +1,4 @@
-"""Find what a query reads and whether it has an order, and keep that for later processes.
+"""Find out what a query reads and whether it has an order, and keep the answer for later processes.
 
 Parsing all queries takes a second, longer than most commands. So the facts of each query are kept in a small
 file below $XDG_CACHE_HOME or ~/.cache, named after the text of the query and the version of the parser. The
@@ -23,10 +23,10 @@ FORMAT: Final = "pool-analysis query facts 3"
 
 
 class QueryFacts(NamedTuple):
-    """Holds the names of the relations that a query reads, and whether it ends in an order of its own.
+    """Holds the names of the relations that a query reads, and whether it ends in an ORDER BY.
 
     `columns` has, for each relation, names of columns: the query reads no other of that relation. A relation
-    of which it takes columns without naming them, as by `select *`, is not in `columns`.
+    whose columns it takes without naming them, as by `select *`, is not in `columns`.
     """
 
     reads: frozenset[str]
@@ -36,9 +36,9 @@ class QueryFacts(NamedTuple):
 
 @cache
 def query_facts(where: str, sql: str) -> QueryFacts:
-    """Return which relations a query reads and whether its rows are ordered.
+    """Return which relations and columns a query reads, and whether it ends in an ORDER BY.
 
-    `where` names its file in errors. They are kept in a cache on disk, so that each text is parsed once.
+    `where` names the query's file in errors. The facts are cached on disk, so that each text is parsed once.
     Raises CatalogError where the text is not exactly one SELECT.
     """
     path = _kept_at(sql)
@@ -92,7 +92,10 @@ def _parsed(where: str, sql: str) -> QueryFacts:
 
 
 def _column_names(query: Any) -> tuple[set[str], dict[str, set[str]]]:
-    """Return the names that stand alone in a query, and the others by the name before their dot."""
+    """Return the column names without a table in a parsed query, and those with one by their table.
+
+    For a column of type STRUCT, the column stands as the table and the field as the name.
+    """
     from sqlglot import exp  # noqa: PLC0415 - loads slowly, and only a new query is parsed
 
     bare = {name.name for join in query.find_all(exp.Join) for name in join.args.get("using") or []}
@@ -107,7 +110,7 @@ def _column_names(query: Any) -> tuple[set[str], dict[str, set[str]]]:
 
 
 def _has_star(select: Any, alias: str) -> bool:
-    """Tell whether a SELECT can read columns of one of its sources without naming them."""
+    """Return whether a parsed SELECT can read columns of the source `alias` without naming them."""
     from sqlglot import exp  # noqa: PLC0415 - loads slowly, and only a new query is parsed
 
     if any(isinstance(found, exp.Star) for found in select.expressions):
@@ -120,7 +123,7 @@ def _has_star(select: Any, alias: str) -> bool:
 
 
 def _kept_at(sql: str) -> Path | None:
-    """Return the path of the cache file for a query; None where the user has no home folder."""
+    """Return the path of the cache file for a query's facts; None where the user has no home folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     key = hashlib.sha256(f"{FORMAT}\n{_parser()}\n{sql}".encode()).hexdigest()
     try:
@@ -135,7 +138,7 @@ def _parser() -> str:
 
 
 def _kept(path: Path) -> QueryFacts | None:
-    """Read from a cache file which relations and columns a query reads; None if it is missing or damaged."""
+    """Return the facts on a query that a cache file holds; None if it is missing or damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         reads, columns, is_ordered = kept["reads"], kept["columns"], kept["is_ordered"]

@@ -36,16 +36,17 @@ from analysis.raw_contents import File, extent_sql, to_extent
 from analysis.stored import Stored
 
 RANGE: Final = "its range"
-SMALL_ROWS: Final = 5_000_000  # of a relation of fewer rows, those of all ranges are looked at together
+SMALL_ROWS: Final = 5_000_000  # a relation of fewer rows is read once, for all ranges together
 INTERVAL: Final = re.compile(r"(\w+) >= getvariable\('range_from'\) and \1 < getvariable\('range_to'\)")
 FROM, TO = "range_from", "range_to"
 FROM_AT, TO_AT = "range_from_at", "range_to_at"  # the same as times, where a range is a day
 
 
 class Kind(NamedTuple):
-    """Holds the query of the first keys of ranges, and how many keys a range has.
+    """Describes a kind of range: the query of the first keys of all ranges, and the number of keys of one.
 
-    `times` are columns of staging models; each UTC day that their files reach has a range as well.
+    A key is a number of a cut or a height. `times` are columns of staging models; each UTC day that their
+    files reach has a range as well.
     """
 
     query: str
@@ -60,10 +61,10 @@ NO_KEYS: Final = "SELECT 0 WHERE false"
 MEMPOOL_TIMES: Final = (("stg_mempool_txs", "entered_at"), ("stg_mempool_events", "received_at"))
 KINDS: Final[Mapping[str, Kind]] = {
     "days": Kind(CUT_DAYS, DAY_KEYS),
-    # Days of which a mempool tells, also those without a block; then the same without looking at blocks.
+    # Days on which a mempool was observed, with or without a block; message_days do not depend on blocks.
     "mempool_days": Kind(CUT_DAYS, DAY_KEYS, MEMPOOL_TIMES),
     "message_days": Kind(NO_KEYS, DAY_KEYS, MEMPOOL_TIMES),
-    # Only our own blocks have transactions; a chain of which others tell costs no range.
+    # Only the blocks of this dataset have transactions; heights that others told make no range.
     "heights": Kind(
         "SELECT DISTINCT height // 200 * 200 FROM chain_blocks SEMI JOIN stg_blocks USING (block_hash)"
         " ORDER BY ALL",
@@ -74,10 +75,10 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 @dataclass(frozen=True)
 class Piece:
-    """Says which rows one range reads: the variables of its conditions, and where relations are read.
+    """Describes one range of a mart: the SQL variables of its conditions, and the files from which it reads.
 
-    A variable whose name ends in `_at` is a time in microseconds since 1970 UTC. `sources` has the query of
-    the files that can hold its rows, for relations of which not all files can.
+    A variable whose name ends in `_at` is a time in microseconds since 1970 UTC. `sources` has, for each
+    relation of which only some files can hold rows of the range, the query of these files.
     """
 
     variables: Mapping[str, int]
@@ -87,14 +88,14 @@ class Piece:
     def narrowing(
         self, connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model
     ) -> Iterator[None]:
-        """Let the query of a mart read only the rows of this range, until the `with` block ends."""
+        """Make DuckDB queries see only the rows that this range reads, until the `with` block ends."""
         _set(connection, self.variables)
         with stand_ins(connection, catalog, model, model.ranges, self.sources):
             yield
 
 
 class OneRange:
-    """Is a range that is looked at; `inputs` are those of its part."""
+    """Holds one range of a mart while a build looks at it; `inputs` are the inputs of its part."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, first: int, width: int
@@ -108,13 +109,14 @@ class OneRange:
 
     @property
     def piece(self) -> Piece:
-        """Return which rows the range reads."""
+        """Return this range as a Piece: its SQL variables and the files that it reads."""
         return Piece(self.variables, self.sources)
 
     def narrow(self, until: str | None = None) -> None:
-        """Let queries read only the rows of this range until `close`: of all relations, or until one of them.
+        """Make DuckDB queries see only the rows that this range reads, until `close`.
 
-        The sources of these relations must be known.
+        This applies to all relations that the mart reads, or with `until` to those up to that one. `sources`
+        must be known for these relations.
         """
         if not self._is_set:
             _set(self._connection, self.variables)
@@ -122,12 +124,15 @@ class OneRange:
         self._views.put(self.sources, until=until)
 
     def close(self) -> None:
-        """Let queries read all rows again."""
+        """End what `narrow` began: DuckDB queries see all rows again."""
         self._views.remove()
 
 
 def _variables(first: int, width: int) -> dict[str, int]:
-    """Return the variables of the range that begins with a key."""
+    """Return the SQL variables of the range of a mart that starts at the key `first`: its bounds.
+
+    For a day they are given as keys and as times.
+    """
     found = {FROM: first, TO: first + width}
     if width == DAY_KEYS:
         found |= {FROM_AT: first // DAY_KEYS * DAY_US, TO_AT: (first // DAY_KEYS + 1) * DAY_US}
@@ -135,7 +140,7 @@ def _variables(first: int, width: int) -> dict[str, int]:
 
 
 def _set(connection: duckdb.DuckDBPyConnection, variables: Mapping[str, int]) -> None:
-    """Make the variables of a range those of the DuckDB session."""
+    """Set the variables of a range in the DuckDB session."""
     for name, value in variables.items():
         shown = f"make_timestamptz({value})" if name in (FROM_AT, TO_AT) else str(value)
         connection.execute(f"SET VARIABLE {name} = {shown}")
@@ -143,10 +148,11 @@ def _set(connection: duckdb.DuckDBPyConnection, variables: Mapping[str, int]) ->
 
 @dataclass
 class Ranges:
-    """Walks through the ranges of marts.
+    """Finds the ranges of marts, and hashes of the rows that each range reads.
 
-    `stored` tells the files of relations that have any, `n_rows` how many rows relations have. `rows` keeps
-    what was found out of the rows of ranges in this build, by what they were selected from.
+    `stored` has the files of those relations that have any, `n_rows` the number of rows of each relation.
+    `rows` keeps the content and the extent of the rows that ranges read in this build, by a hash of how they
+    are selected.
     """
 
     catalog: Catalog
@@ -164,10 +170,10 @@ class Ranges:
         found: Fingerprints,
         seen: dict[str, LookedAt],
     ) -> Iterator[OneRange]:
-        """Yield each range with its inputs, in order; until the next one is asked for, it can be narrowed.
+        """Yield each range of a mart, in order, with the inputs of its part.
 
-        `seen` has what is known of rows from an earlier build, as `rows` has it; in its place comes what this
-        mart used.
+        Until the next range is asked for, `narrow` may be called on this one. `seen` comes with the entries
+        of `rows` that an earlier build kept; at the end it has those that this mart used.
         """
         known = {**seen, **self.rows}
         seen.clear()
@@ -197,7 +203,7 @@ class Ranges:
                 one.close()
 
     def _first_keys(self, connection: duckdb.DuckDBPyConnection, by: str) -> list[int]:
-        """Return the first keys of all ranges of a kind, in order."""
+        """Return the first keys (numbers of cuts, or heights) of all ranges of one kind, sorted."""
         if by not in self._firsts:
             kind = KINDS[by]
             firsts = {first for (first,) in connection.execute(kind.query).fetchall()}
@@ -218,12 +224,13 @@ class Ranges:
         known: dict[str, LookedAt],
         small: Mapping[str, Mapping[int, LookedAt]],
     ) -> dict[str, str]:
-        """Map each relation of which a range reads some rows to the key of these rows in `known`.
+        """Return, for each relation of which a range reads only some rows, the key of these rows in `known`.
 
-        Of a relation that was looked at for all ranges at once (`small`) it is the content itself.
+        Missing rows are looked at and added to `known`. For a relation in `small`, which was looked at for
+        all ranges at once, the content of the rows stands in place of a key.
         """
         keys: dict[str, str] = {}
-        read_before: dict[str, str] = {}  # the contents of what this range reads of the relations before
+        read_before: dict[str, str] = {}  # content of what this range reads, of relations so far
         values: dict[str, int | None] = dict(one.variables)
         for each in read:
             if each.relation in small:
@@ -256,7 +263,10 @@ class Ranges:
     def _at_once(
         self, connection: duckdb.DuckDBPyConnection, each: "_Read", grouped: str
     ) -> Mapping[int, LookedAt]:
-        """Return what all ranges read of a relation, by the first key of the range."""
+        """Run the query `grouped`; return what each range reads of a relation, by the range's first key.
+
+        That is the content and the extent of the rows. The result is kept for other marts.
+        """
         if grouped not in self._small:
             rows = connection.execute(grouped).fetchall()
             self._small[grouped] = {
@@ -266,7 +276,7 @@ class Ranges:
 
 
 class _Read:
-    """Tells how a range selects its rows of one relation, and which of its columns matter."""
+    """Describes which rows of one relation the ranges of a mart read, and which of their columns matter."""
 
     def __init__(
         self, catalog: Catalog, model: Model, ranges: InRanges, relation: str, found: Fingerprints
@@ -287,33 +297,34 @@ class _Read:
         self.reading = [relation, condition, clips, self._columns, self._asked]
 
     def look(self, connection: duckdb.DuckDBPyConnection) -> LookedAt:
-        """Return the content and the extent of the rows that a range reads.
+        """Query the rows that a range reads of its relation; return their content and their extent.
 
-        The content is their number and the sum of their hashes.
+        DuckDB must show only these rows. The content is their number and the sum of their hashes, the extent
+        the least and greatest values.
         """
         ((n_rows, total, *both),) = connection.execute(f"{self._sums} FROM {self.relation}").fetchall()
         return self.looked(n_rows, total, both)
 
     def extent_of_all(self, files: Sequence[File], values: Known) -> Extent | None:
-        """Return the extent of all rows of files, where the range reads all of them; else None.
+        """Return the extent of all rows in `files` if the range reads every one of these rows; else None.
 
-        Then what is in the files is what the range reads, and nobody needs to look at the rows.
+        If it does, the contents of the files identify what the range reads, and no rows need to be looked at.
         """
         if not files or not all(surely_admits(self.bounds, file.extent, values) for file in files):
             return None
         return joined((file.extent for file in files), self._asked)
 
     def looked(self, n_rows: int, total: int, both: list[list[Any]]) -> LookedAt:
-        """Return what was found out of rows as it is kept."""
+        """Return the content and extent of rows, as they are kept, from the columns of a query's answer."""
         return [f"{n_rows} {total}", to_extent(self._asked, both)]
 
     @property
     def nothing(self) -> LookedAt:
-        """Return what is kept of no rows."""
+        """Return the content and the extent of no rows, in the same form as `looked`."""
         return ["0 0", dict.fromkeys(self._asked)]
 
     def grouped(self, ranges: InRanges, width: int) -> str | None:
-        """Return the query that looks at the rows of all ranges at once.
+        """Return the query for the content and extent of what each range reads, for all ranges at once.
 
         The result is None where the condition has another form than an interval of keys, or than membership
         in a relation with such a condition.

@@ -1,4 +1,4 @@
-"""Tell whether the rows of raw tables changed, whatever files hold them, and between which values they lie.
+"""Find out whether the rows of raw tables changed, and what their least and greatest values are.
 
 The content of a table is its number of rows and the sum of DuckDB's 64-bit hashes of the rows. It is a sum
 over files, so only new files are read, and compaction does not change it.
@@ -16,8 +16,8 @@ from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES, Table
 
-# What is kept of a file that was read: bytes, time of its last change in ns, rows, sum of hashes, extent and
-# the columns of which that was asked.
+# What is kept of a file that was read: bytes, time of its last change in ns, rows, sum of row hashes, least
+# and greatest values, and the columns whose values those are.
 FileFacts = list[Any]
 FACTS: Final = 6
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -25,7 +25,7 @@ NO_COLUMNS: Final[Mapping[str, list[str]]] = {}
 
 
 class File(NamedTuple):
-    """Names a file, what identifies its rows, and between which values they lie."""
+    """Holds the path of a file, a text that identifies its rows, and the least and greatest values in it."""
 
     path: str
     content: str
@@ -33,7 +33,7 @@ class File(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Identifies the rows of a table: their number and the sum of their hashes; and names its files."""
+    """Identifies the rows of a table by their number and the sum of their hashes; lists its files."""
 
     n_rows: int
     total: int
@@ -46,12 +46,12 @@ def raw_contents(
     known: dict[str, FileFacts],
     columns: Mapping[str, list[str]] = NO_COLUMNS,
 ) -> dict[str, Content]:
-    """Map each raw table to its Content: the number of its rows and the sum of their hashes.
+    """Return for each raw table its Content: the number of its rows and the sum of their hashes.
 
-    `columns` are those of a table of whose values the least and the greatest are told for each file.
-    `known` has these facts of each file, by its path in the dataset, so that only new files are read.
-    The function adds new files to `known` and removes files that are gone. Raises duckdb.Error for a file
-    that cannot be read.
+    For the given `columns` of a table the least and the greatest value in each file are found as well.
+    `known` has what was found of each file, by its path in the dataset, so that only new files are read. The
+    function adds new files to `known` and removes files that are gone. Raises duckdb.Error for a file that
+    cannot be read.
     """
     contents, found = {}, {}
     for name, table in TABLES.items():
@@ -94,9 +94,9 @@ def file_stamps(dataset: Dataset) -> list[tuple[str, int, int]]:
 
 
 def contents_of_relations(connection: duckdb.DuckDBPyConnection) -> dict[str, Content]:
-    """Map each raw table to its Content (number of rows and sum of their hashes).
+    """Return for each raw table its Content, read from the relations of a connection with the tables' names.
 
-    It reads the relations of a connection that have the names of the tables.
+    A Content is the number of rows and the sum of their hashes.
     """
     queries = [_query(table, name) for name, table in TABLES.items()]
     rows = connection.execute(" UNION ALL ".join(queries)).fetchall()  # one plan costs less than many
@@ -113,7 +113,10 @@ def content_of(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -
 
 
 def extent_of(connection: duckdb.DuckDBPyConnection, rows: str, columns: Iterable[str]) -> Extent:
-    """Return the least and the greatest value of some columns of rows; see `extent_sql`."""
+    """Return the least and the greatest value of some columns of rows, by column; see `to_extent`.
+
+    `rows` is the SQL source of the rows.
+    """
     names = list(columns)
     if not names:
         return {}
@@ -123,14 +126,15 @@ def extent_of(connection: duckdb.DuckDBPyConnection, rows: str, columns: Iterabl
 
 
 def extent_sql(column: str) -> str:
-    """Return the SQL of a list of the least and the greatest value of a column: whole numbers, or times."""
+    """Return the SQL expression for the list [least, greatest] of a column's values."""
     return f"[min({column}), max({column})]"
 
 
 def to_extent(columns: Iterable[str], found: Iterable[list[Any]]) -> dict[str, list[int] | None]:
-    """Return as an extent what `extent_sql` gave for columns; a time is in microseconds since 1970 UTC.
+    """Return the least and greatest values that `extent_sql` gave for columns as integers, by column.
 
-    A column that has only nulls, or values of another type, bounds nothing: it is None, or missing.
+    A time becomes microseconds since 1970 UTC. A column that has only nulls is None; one with values of
+    another type is left out.
     """
     extent: dict[str, list[int] | None] = {}
     for name, both in zip(columns, found, strict=True):

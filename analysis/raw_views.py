@@ -55,8 +55,8 @@ def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> Non
 def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Hold the read lock of the dataset that a database was built from while the `with` block runs.
 
-    Compaction then moves none of its files. Nothing is locked if that dataset is gone. Marts need no lock:
-    they are tables of the database. Raises DatasetError for a pipe or a broken link.
+    Compaction then moves none of its files. Nothing is locked if that dataset is gone. Marts need no lock,
+    because their rows are not in the dataset. Raises DatasetError for a pipe or a broken link.
     """
     dataset = built_from(connection)
     if dataset is None:
@@ -68,7 +68,7 @@ def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def refuse_strange_paths(dataset: Dataset) -> None:
-    """Raise DatasetError where a pipe, or a link to nothing, stands among the files of a table."""
+    """Raise DatasetError if a pipe or a broken link stands among the files of a raw table."""
     try:
         for table in TABLES.values():
             dataset.refuse_strange_paths(table)
@@ -77,7 +77,7 @@ def refuse_strange_paths(dataset: Dataset) -> None:
 
 
 def unreadable_file(dataset: Dataset) -> DatasetError | None:
-    """Return a DatasetError that names the first file of a dataset that cannot be read.
+    """Look for a file of a dataset that cannot be read; return a DatasetError that names the first one.
 
     The result is None if all files can be read.
     """
@@ -86,7 +86,7 @@ def unreadable_file(dataset: Dataset) -> DatasetError | None:
 
 
 def _check_columns(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: Table) -> None:
-    """Raise DatasetError for a file that lacks a column which is never null: it is no file of `table`."""
+    """Raise DatasetError if a file of `table` lacks a column that is never null, so is something else."""
     needed = [column.name for column in table.columns if not column.nullable]
     rows = connection.execute(
         "SELECT file_name, list(name) FROM parquet_schema(?) GROUP BY file_name ORDER BY file_name",
@@ -123,5 +123,5 @@ def _check_types(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table:
 
 
 def _types_of(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
-    """Map each column name of a query's result to DuckDB's name of its type."""
+    """Return the type, as DuckDB names it, of each column of a query's result, by the column's name."""
     return {name: type_ for name, type_, *_ in connection.execute(f"DESCRIBE {query}").fetchall()}

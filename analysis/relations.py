@@ -1,4 +1,4 @@
-"""The names of the relations that a query can read: the marts and the staging views.
+"""List the names of the relations that a query can read: the marts and the staging views.
 
 Each is the name of an SQL file of this package, so no file has to be read for them.
 """
@@ -29,7 +29,7 @@ def check_relation(name: str) -> None:
 
 
 def unknown_relation(name: str, names: Iterable[str]) -> UnknownRelationError:
-    """Make the error for a name that no relation has; it gives the nearest of `names`."""
+    """Return the error for a name that no relation has; its text gives the nearest of `names`."""
     near = difflib.get_close_matches(name, list(names), n=3)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return UnknownRelationError(f"there is no relation {name!r}; {hint}pool-analysis list names them all")

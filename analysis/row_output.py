@@ -28,12 +28,12 @@ Row = Sequence[Any]
 
 
 def inert(text: str) -> str:
-    """Return a text with each unprintable character replaced by U+FFFD, as it could act on a terminal."""
+    """Return a text with each unprintable character, which could act on a terminal, replaced by U+FFFD."""
     return "".join(character if character.isprintable() else REPLACEMENT for character in text)
 
 
 def plain(value: Any) -> Any:
-    """Return a value from DuckDB as one that JSON has: hashes in display order (hex), times in ISO 8601."""
+    """Convert a value from DuckDB to one that JSON has: a hash to hex in display order, times to ISO 8601."""
     match value:
         case bytes():
             from collector.dataset.schema import hash_hex  # noqa: PLC0415 - loads pyarrow; a list needs no hash
@@ -81,7 +81,7 @@ def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
 def write_table(
     columns: Sequence[str], rows: Iterable[Row], console: Console, *, folding: str | None = None
 ) -> None:
-    """Draw rows as a table on a console; if that is too narrow, wrap the column named `folding`.
+    """Print rows as a table on a console; if that is too narrow, wrap the column named `folding`.
 
     If the terminal is too narrow and `folding` is None, each row becomes a block of lines, one per column.
     Output that does not go to a terminal is as wide as the rows.
@@ -103,7 +103,7 @@ def write_table(
 
 
 def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[Table | Text]:
-    """Yield for each row a heading and a block of lines: on each line the name of a column and its value."""
+    """Yield rows for a narrow terminal: for each a heading, then a line per column with name and value."""
     for number, line in enumerate(cells, start=1):
         yield Text(f"-- row {number}", style="dim")
         block = Table(box=None, show_header=False, pad_edge=False)

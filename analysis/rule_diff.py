@@ -90,10 +90,10 @@ def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None
 
 
 def _missing(rules: RuleSet, others: RuleSet) -> tuple[str, ...]:
-    """Return the ids of rules in `rules` that `others` lacks, or has with other height bounds."""
+    """Return the ids of the pool rules in `rules` that `others` lacks, or has with other height bounds."""
     return tuple(sorted(rule_id for rule_id, *_ in _bounded(rules) - _bounded(others)))
 
 
 def _bounded(rules: RuleSet) -> set[tuple[str, int, int]]:
-    """Return each rule of a rule set as its id and its first and last height."""
+    """Return a set with the id, the first and the last height of each rule of a rule set."""
     return {(rule.rule_id, rule.from_height, rule.to_height) for pool in rules.pools for rule in pool.rules}

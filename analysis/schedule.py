@@ -1,7 +1,8 @@
-"""Make marts at the same time: each begins as soon as the marts that it reads are done.
+"""Make several marts at the same time: each begins as soon as the marts that it reads are done.
 
-The making of a mart is a generator. It hands jobs to a crew, yields those that it must wait for, and goes on
-when they are done. So one thread alone holds the catalogue and its DuckDB, and others wait for the jobs.
+The making of a mart is a generator. It hands jobs, the parts to be made, to a crew, yields those that it must
+wait for, and goes on when they are done. So a single thread uses the DuckDB of the build, and other threads
+wait for the jobs.
 """
 
 import graphlib
@@ -19,15 +20,15 @@ from analysis.catalog import Model
 from analysis.parts import Inputs, Part, Rows
 from analysis.ranges import Piece
 
-Graph = Mapping[str, frozenset[str]]  # each mart, with those of them that it reads
+Graph = Mapping[str, frozenset[str]]  # by mart, the other marts that it reads
 
 
 class Hands(Protocol):
-    """Makes parts at other places, `n_at_once` of them at once; see analysis/tasks.py."""
+    """Declares how other processes make parts of marts, `n_at_once` at a time; see analysis/tasks.py."""
 
     @property
     def n_at_once(self) -> int:
-        """Return how many parts are made at once."""
+        """Return how many parts of marts are made at the same time."""
 
     def made(  # noqa: PLR0917 - the fields of a task
         self,
@@ -38,29 +39,29 @@ class Hands(Protocol):
         early: str | None,
         piece: Piece | None,
     ) -> Part:
-        """Make one part of `mart` in its files called `name`, and return it when it is made.
+        """Have another process make one part of `mart`, called `name`; return the part when it is made.
 
         `inputs` are those of the part. `rows` has the stored marts that its query reads, by name. With
-        `early`, the query that reads early parts, the late columns are filled in. `piece` tells the rows that
-        a range reads; without it the part is the whole mart.
+        `early`, the query that reads early parts, the late columns are filled in. `piece` describes the
+        range; without it the part is the whole mart.
         """
 
 
 @dataclass(eq=False)
 class Job:
-    """Is one part that others make."""
+    """Holds one part of a mart that another process is to make: the call that makes it, and its future."""
 
     work: Callable[[], Part]
     future: Future[Part] = field(default_factory=Future)
 
 
-# Yields jobs that must end before it goes on.
+# The making of a mart: it yields the jobs that must end before it goes on.
 Making = Generator[list[Job], None, None]
 Waiting = Generator[list[Job], None, list[Part]]
 
 
 class Crew:
-    """Has jobs done in threads, those of the most urgent marts first, and gives them back as they end."""
+    """Runs jobs (each makes a part of a mart) in threads, the most urgent first; returns them as they end."""
 
     def __init__(self, hands: Hands, urgencies: Mapping[str, int], threads: ThreadPoolExecutor) -> None:
         self._hands = hands
@@ -80,14 +81,17 @@ class Crew:
         early: str | None = None,
         piece: Piece | None = None,
     ) -> Job:
-        """Have a part made as `Hands.made` does, when a thread is free and nothing more urgent waits."""
+        """Queue one part to be made as by `Hands.made`, and return its Job at once.
+
+        It begins when a thread is free and no job of a more urgent mart waits.
+        """
         job = Job(partial(self._hands.made, mart, name, inputs, rows, early, piece))
         self._waiting.put((-self._urgencies[mart], next(self._numbers), job))
         self._threads.submit(self._do_most_urgent)
         return job
 
     def next_ended(self) -> Job:
-        """Wait for the next job that ends, well or not, and return it."""
+        """Wait until a job ends, with a part or with an error, and return the job."""
         return self._ended.get()
 
     def _do_most_urgent(self) -> None:
@@ -101,7 +105,7 @@ class Crew:
 
 @contextmanager
 def open_crew(hands: Hands, urgencies: Mapping[str, int]) -> Iterator[Crew]:
-    """Yield a crew for these urgencies; at the end drop what has not begun, and wait for the rest."""
+    """Yield a Crew that orders jobs by `urgencies`; at the end drop jobs that did not begin, await others."""
     with ThreadPoolExecutor(hands.n_at_once) as threads:
         try:
             yield Crew(hands, urgencies, threads)
@@ -110,13 +114,16 @@ def open_crew(hands: Hands, urgencies: Mapping[str, int]) -> Iterator[Crew]:
 
 
 def graph_of(models: Iterable[Model]) -> dict[str, frozenset[str]]:
-    """Return which of these models read which of them."""
+    """Return, by the name of each model, which of the other given models it reads."""
     by_name = {model.name: model for model in models}
     return {name: model.references & by_name.keys() for name, model in by_name.items()}
 
 
 def urgencies(graph: Graph) -> dict[str, int]:
-    """Map each mart to the number of marts on the longest way from it to one that nobody reads."""
+    """Return the urgency of each mart: the number of marts, itself included, that wait for it in a row.
+
+    That is the number of marts on the longest way from it to a mart that nobody reads.
+    """
     found: dict[str, int] = {}
     for name in reversed(list(graphlib.TopologicalSorter(graph).static_order())):
         found.setdefault(name, 1)
@@ -128,7 +135,10 @@ def urgencies(graph: Graph) -> dict[str, int]:
 def make_all(
     graph: Graph, making: Callable[[str], Making], crew: Crew, keep: Callable[[Job], object]
 ) -> None:
-    """Make every mart of a graph; `making` begins one, and `keep` is called with each job that has ended."""
+    """Make every mart of a graph, each after those that it reads.
+
+    `making` begins the mart of a name, and `keep` is called with each job that has ended.
+    """
     order = graphlib.TopologicalSorter(graph)
     order.prepare()
     urgency = urgencies(graph)

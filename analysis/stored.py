@@ -1,4 +1,4 @@
-"""Tell which files hold the rows of a relation, and how some of them are read alone."""
+"""List the files that hold the rows of a relation, and make the query that reads only some of these files."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Extents:
-    """Holds the extents of many files, and tells for all of them at once which can hold rows of a range."""
+    """Holds the least and greatest values of columns in many files; finds files that can hold given rows."""
 
     def __init__(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
         self._columns: dict[str, tuple[Flags, Flags, npt.NDArray[Any], npt.NDArray[Any]]] = {}
 
     def admitted(self, bounds: Iterable[Bound], known: Known) -> Flags:
-        """Return for each file whether it can have a row that keeps all bounds."""
+        """Return for each file whether it can hold a row that keeps all bounds: bool[files]."""
         every = np.ones(len(self._extents), bool)
         for bound in bounds:
             any_of = np.zeros(len(self._extents), bool)
@@ -41,7 +41,7 @@ class Extents:
         return every
 
     def _meeting(self, comparison: Comparison, known: Known) -> Flags:
-        """Return for each file whether it can have a row for which a comparison is true."""
+        """Return for each file whether it can hold a row for which a comparison is true: bool[files]."""
         if comparison.name not in known:
             return np.ones(len(self._extents), bool)
         is_told, has_values, least, greatest = self._column(comparison.column)
@@ -53,7 +53,11 @@ class Extents:
         return ~is_told | (has_values & meets)
 
     def _column(self, name: str) -> tuple[Flags, Flags, npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return which files tell of a column, which have values there, and the least and the greatest."""
+        """Return four arrays with an item per file: what is known of the values of one column there.
+
+        They say whether anything is known, whether there is a value, and give the least and the greatest
+        value.
+        """
         if name not in self._columns:
             told = [extent.get(name) or (0, 0) for extent in self._extents]
             self._columns[name] = (
@@ -67,9 +71,10 @@ class Extents:
 
 @dataclass(frozen=True)
 class Stored:
-    """Holds the files of a relation; `query` reads some of them, and `meaning` stands for how.
+    """Holds the files of one relation, and `query`, which makes the SQL that reads some of them.
 
-    Where `is_summed`, the contents of files are numbers of rows and sums over them; see raw_contents.py.
+    `meaning` is a hash of what that SQL does with the rows, empty if it changes nothing. Where `is_summed`,
+    the contents of files are numbers of rows and sums of their hashes; see raw_contents.py.
     """
 
     files: tuple[File, ...]
@@ -78,14 +83,14 @@ class Stored:
     is_summed: bool = False
 
     def contents(self, files: Sequence[File]) -> list[str]:
-        """Return what identifies the rows of some files; of raw files it stays the same after compaction."""
+        """Return texts that identify the rows of some files; compaction of raw files does not change them."""
         if not self.is_summed:
             return [file.content for file in files]
         numbers = [map(int, file.content.split()) for file in files]
         return [" ".join(str(sum(each)) for each in zip(*numbers, strict=True))]
 
     def admitting(self, bounds: Sequence[Bound], known: Known) -> list[File]:
-        """Return the files that can hold rows for which all bounds are kept."""
+        """Return the files that can hold rows which keep all bounds."""
         return [self.files[number] for number in np.flatnonzero(self._extents.admitted(bounds, known))]
 
     @cached_property
@@ -93,7 +98,10 @@ class Stored:
         return Extents([file.extent for file in self.files])
 
     def apart(self, columns: Iterable[str]) -> list[list[File]]:
-        """Return the files in as many groups as a column allows, so that no value of it is in two groups."""
+        """Split the files into groups so that no value of one of the columns is in two; return the groups.
+
+        The column that allows the most groups is taken.
+        """
         found = [list(self.files)]
         for column in columns:
             extents = [file.extent.get(column) for file in self.files]
@@ -113,7 +121,7 @@ class Stored:
 
 
 def of_parts(parts: PartsFolder, made: Sequence[Part], types: Types) -> Stored:
-    """Return the files of a stored mart."""
+    """Return the files of a stored mart, its parts, as a Stored."""
     by_file = {part.file: part for part in made}
     return Stored(
         tuple(File(part.file, part.content, part.extent) for part in made),
@@ -125,9 +133,9 @@ def of_parts(parts: PartsFolder, made: Sequence[Part], types: Types) -> Stored:
 def of_staging(
     catalog: Catalog, dataset: Dataset, raw: Mapping[str, Content], meanings: Mapping[str, str]
 ) -> Iterator[tuple[str, Stored]]:
-    """Yield each staging model that reads one raw table and nothing else, with the files of that table.
+    """Yield the name and the Stored of each staging model that reads one raw table and nothing else.
 
-    `meanings` has a hash of what a staging model does with the rows.
+    The files are those of the raw table. `meanings` has a hash of what each staging model does with the rows.
     """
     for model in catalog.layer("staging"):
         if len(model.references) != 1:
@@ -142,7 +150,7 @@ def of_staging(
 
 
 def _staged(dataset: Dataset, model: Model, name: str, files: Sequence[File]) -> str:
-    """Return the query of a staging model on some files of its raw table."""
+    """Return the SQL of a staging model that reads only the given files of its raw table `name`."""
     rows = contract_rows(TABLES[name], [dataset.folder / Path(file.path) for file in files])
     own = f"{name} AS NOT MATERIALIZED {rows}"
     word, _, rest = model.sql.partition("\n")

@@ -31,7 +31,7 @@ from collector.dataset.open import Dataset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
-    """Holds what all tasks of one build have in common.
+    """Holds the settings that all tasks of one build share: dataset, chain, folder of parts, memory.
 
     `inputs` has the tables that no SQL makes, by name, as Arrow streams. `memory_gb` (10^9 bytes) limits the
     DuckDB of one worker, which has one thread. `sources` is the hash of our code.
@@ -47,11 +47,11 @@ class Workplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Says which part to make: its mart, its name and its inputs, which name the range where it is one.
+    """Describes one part of a mart to be made: mart, name and inputs; they name its range, if it is one.
 
     `rows` has each stored mart that the query reads, directly or through a view, as the build has it: DuckDB
     plans a query on tables otherwise than one on files. With `early`, the query that reads the early parts of
-    the mart, its late columns are filled in. `piece` tells what a range reads.
+    the mart, its late columns are filled in. `piece` describes the range.
     """
 
     mart: str
@@ -63,27 +63,28 @@ class Task:
 
 
 class Workers(Protocol):
-    """Makes tasks at other places, `n_at_once` of them at once."""
+    """Declares how tasks, each a part of a mart, are done by other processes, `n_at_once` at a time."""
 
     n_at_once: int
 
     def make(self, workplace: Workplace, task: Task) -> Part:
-        """Make one task and return its part when it is made; several threads may call this at once.
+        """Have one part of a mart made by a worker; return the part when it is made.
 
-        Raises duckdb.Error where a query fails, and AnalysisError where the workers cannot be used.
+        Several threads may call this at once. Raises duckdb.Error where a query fails, and AnalysisError
+        where the workers cannot be used.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOut:
-    """Has the parts of one build made by workers; these are the Hands of `analysis.schedule`."""
+    """Has workers make the parts of one build; it implements `analysis.schedule.Hands`."""
 
     workplace: Workplace
     workers: Workers
 
     @property
     def n_at_once(self) -> int:
-        """Return how many parts are made at once."""
+        """Return how many parts of marts the workers make at the same time."""
         return self.workers.n_at_once
 
     def made(  # noqa: PLR0917 - see `Hands.made`
@@ -95,13 +96,13 @@ class HandedOut:
         early: str | None,
         piece: Piece | None,
     ) -> Part:
-        """Make one part; see `Hands.made`."""
+        """Have a worker make one part of a mart, and return it; the arguments are those of `Hands.made`."""
         task = Task(mart=mart, name=name, inputs=inputs, rows=rows, early=early, piece=piece)
         return self.workers.make(self.workplace, task)
 
 
 def arrow_stream(table: pa.Table) -> bytes:
-    """Return an Arrow table as the bytes of an Arrow stream."""
+    """Return an Arrow table serialised as the bytes of an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -110,7 +111,7 @@ def arrow_stream(table: pa.Table) -> bytes:
 
 
 def make_part(workplace: Workplace, task: Task) -> Part:
-    """Make one part in this process, and return it. The process keeps its DuckDB for the next one.
+    """Make one part of a mart in this process, and return it. The process keeps its DuckDB for the next part.
 
     Raises DatabaseError where this process runs another version than the build, duckdb.Error where the query
     fails.
@@ -123,7 +124,7 @@ def make_part(workplace: Workplace, task: Task) -> Part:
 
 
 class _Worker:
-    """Holds the DuckDB of one process, in which it makes the parts of one build."""
+    """Holds the DuckDB of a worker process, with which it makes parts of one build."""
 
     def __init__(self, workplace: Workplace) -> None:
         if workplace.sources != sources_hash():
@@ -151,7 +152,7 @@ class _Worker:
         self._close()
 
     def make(self, task: Task) -> Part:
-        """Make one part, while compaction moves no file of the dataset."""
+        """Make one part of a mart and return it; meanwhile compaction moves no file of the dataset."""
         model = self._catalog.by_name[task.mart]
         types = {column.name: column.type for column in model.columns}
         with self._dataset.read_lock(), ExitStack() as stack:
@@ -169,7 +170,11 @@ class _Worker:
             )
 
     def _narrowed(self, model: Model, task: Task) -> AbstractContextManager[None]:
-        """Let the query of a mart read what its part needs: the rows of a range, and no late columns."""
+        """Return a context in which the query of a mart sees only what its part reads.
+
+        That is the rows of one range, if the part is one, and nulls in the late columns, if it is an early
+        part.
+        """
         set_parameters(self._connection, model)
         if task.name != early_name(model.name):
             model = replace(model, late=None)
@@ -178,7 +183,7 @@ class _Worker:
         return task.piece.narrowing(self._connection, self._catalog, model)
 
     def _show(self, marts: Mapping[str, Rows]) -> None:
-        """Let queries read marts that are done."""
+        """Create in this DuckDB the stored marts that a task reads; replace those whose parts changed."""
         for name, rows in marts.items():
             shown = self._shown.get(name)
             if shown == rows:
@@ -189,7 +194,10 @@ class _Worker:
             self._shown[name] = rows
 
     def _create_views(self, names: Iterable[str]) -> None:
-        """Create the marts among these relations that are views, each after those that it reads."""
+        """Create in this DuckDB those of the named relations that are marts stored as views.
+
+        Each is created after the views that it reads.
+        """
         for name in names:
             model = self._catalog.by_name.get(name)
             if model is None or model.layer != "marts" or not model.is_view or name in self._views:

@@ -44,7 +44,7 @@ def print_summary(content: Page, marts: Marts, console: Console) -> None:
 
 
 def _wrapped(sentence: str, width: int) -> str:
-    """Return a sentence as indented lines of `width` columns, never cut between a number and its unit."""
+    """Return a sentence wrapped to indented lines of `width` columns, never between a number and its unit."""
     return textwrap.fill(sentence, width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 

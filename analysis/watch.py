@@ -14,7 +14,7 @@ LOOK_S: Final = 2.0
 def changes(dataset: Path, chain: str | None, wait: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Yield once at the beginning, and then each time the files of the dataset have changed.
 
-    Between two checks without a change it calls `wait` with LOOK_S, in seconds. Raises DatasetError where the
+    While they have not, it calls `wait(LOOK_S)` (seconds) and looks again. Raises DatasetError where the
     folder is no dataset.
     """
     seen = None
