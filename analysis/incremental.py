@@ -150,7 +150,7 @@ class IncrementalMarts:
         return self._n_rows
 
     def fingerprints(self) -> Fingerprints:
-        """Return the hashes of all that is known before any mart: raw tables, input tables, staging."""
+        """Return the hashes of all that is known before a mart is made: raw tables, input tables, staging."""
         found = Fingerprints(self.catalog)
         found.contents.update(
             {name: f"{content.n_rows} {content.total}" for name, content in self.raw.items()}

@@ -306,9 +306,10 @@ class _Read:
         return self.looked(n_rows, total, both)
 
     def extent_of_all(self, files: Sequence[File], values: Known) -> Extent | None:
-        """Return the extent of all rows in `files` if the range reads every one of these rows; else None.
+        """Return the least and greatest values of the rows in `files` if a mart's range reads all of them.
 
         If it does, the contents of the files identify what the range reads, and no rows need to be looked at.
+        The result is None otherwise.
         """
         if not files or not all(surely_admits(self.bounds, file.extent, values) for file in files):
             return None

@@ -121,7 +121,7 @@ class Streamer:
                 slot.finish()
 
     def _halve(self, slots: deque["Slot"], chunk: tuple[int, int], error: Exception) -> None:
-        """Free all device memory and put the two halves of a chunk back into the queue.
+        """Free all GPU memory and put the two halves of a chunk of messages back into the queue.
 
         Raises BackendUnavailableError for a chunk of a single message.
         """

@@ -83,7 +83,7 @@ def empty_intervals(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedSt
 
 
 def _what_is_missing(connection: duckdb.DuckDBPyConnection, timed: Timed, first: int, last: int) -> str:
-    """Return a text on why the statement is not tested: no file of arrivals, or too few intervals."""
+    """Return a text on why empty blocks are not compared: no file of arrivals, or too few intervals."""
     (n_files,) = one_row(connection, "SELECT count(DISTINCT preference) FROM arrival_rows")
     if not n_files:
         return WHERE_TO_FIND

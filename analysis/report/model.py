@@ -199,7 +199,7 @@ class Section:
 
     @property
     def figures(self) -> list[Figure]:
-        """Return the figures that the page shows unfolded: the first ones, up to 2 panels in all.
+        """Return the figures that the report's page shows unfolded: the first ones, up to 2 panels in all.
 
         At least one is shown.
         """
@@ -209,13 +209,13 @@ class Section:
 
     @property
     def first_tables(self) -> list[Table | DefinitionList]:
-        """Return the tables that the page shows unfolded: the first one, or none."""
+        """Return the tables that the report's page shows unfolded: the first one, or none."""
         first = self.tables[:1]
         return [part for part in first if not (self.figures and isinstance(part, Table) and part.is_folded)]
 
     @property
     def folded_tables(self) -> list[Table | DefinitionList]:
-        """Return the tables that the page hides until the reader unfolds them: all but `first_tables`."""
+        """Return the tables that the report's page hides until one unfolds them: all but `first_tables`."""
         return self.tables[len(self.first_tables) :]
 
     @property
@@ -231,7 +231,7 @@ class Section:
 
     @property
     def folded_figures(self) -> list[Figure]:
-        """Return the figures that the page hides until the reader unfolds them: all but `figures`."""
+        """Return the figures that the report's page hides until a reader unfolds them: all but `figures`."""
         return self._figures[len(self.figures) :]
 
     @property

@@ -200,7 +200,7 @@ def _edges(layers: Sequence[Layer], periods: Sequence[Period], key: str) -> list
 
 
 def _area(layer: Layer, rows: Sequence[dict[str, Any]], x: alt.X) -> alt.Chart:
-    """Return the Altair layer that fills one layer of the stack between the edges that `_edges` gives."""
+    """Return the Altair layer that fills one layer of a stacked chart between the edges of `_edges`."""
     fill = UNKNOWN_FILL if layer.is_hatched else layer.colour
     scale = alt.Scale(domain=[0, 1], nice=False)
     look: dict[str, Any] = {
