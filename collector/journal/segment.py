@@ -65,6 +65,8 @@ _CONSUMED_SCHEMA: Final = pa.schema([("first", pa.int64()), ("last", pa.int64())
 _STATE_SCHEMA: Final = pa.schema([("name", pa.string()), ("value", pa.binary())])
 _SIZE_SCHEMA: Final = pa.schema([("stem", pa.string()), ("size_bytes", pa.int64())])
 
+_plain_schemas: dict[str, pa.Schema] = {}  # without metadata, by the name of a part: made once
+
 _REMOVED: Final = (errno.ENOENT, errno.ESTALE)
 
 Spans = list[tuple[int, int]]  # of ordinals, both ends included
@@ -223,14 +225,23 @@ def _frame(key: bytes, batches: Mapping[str, pa.RecordBatch]) -> list[Bytes]:
     parts: list[Bytes] = []
     for name, batch in batches.items():
         sink = pa.BufferOutputStream()
-        # The schema has a sentence on each column as metadata; frames do without it.
-        schema = pa.schema([field.remove_metadata() for field in batch.schema])
-        with pa.ipc.new_stream(sink, schema) as stream:
-            stream.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+        plain = _without_metadata(name, batch)
+        with pa.ipc.new_stream(sink, plain.schema) as stream:
+            stream.write_batch(plain)
         body = sink.getvalue()
         parts += [bytes([len(name)]), name.encode(), _length.pack(body.size), body]
     length = sum(map(len, parts))
     return [key, _length.pack(length), _checksum.pack(_crc(length, *parts)), *parts]
+
+
+def _without_metadata(name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch of the part `name` without the sentence on each column, which frames do without."""
+    if batch.schema.metadata is None:
+        return batch
+    schema = _plain_schemas.get(name)
+    if schema is None or not schema.equals(batch.schema):
+        schema = _plain_schemas[name] = pa.schema([field.remove_metadata() for field in batch.schema])
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _rest_after(n_bytes: int, parts: list[Bytes]) -> list[Bytes]:
