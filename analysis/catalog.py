@@ -332,7 +332,7 @@ def _column(where: str, name: str, line: str) -> Column:
 
 
 def _check_head(where: str, layer: Layer, head: Head) -> None:
-    """Raise CatalogError where a head lacks a key that every file of its layer must have."""
+    """Raise CatalogError if the head of a SQL file lacks a key that every file of its layer must have."""
     if layer == "checks":
         if head.severity is None or not head.needs:
             raise CatalogError(f"{where}: a check needs severity = 'fail' or 'warn' and [needs] in its head")

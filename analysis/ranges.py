@@ -88,7 +88,7 @@ class Piece:
     def narrowing(
         self, connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model
     ) -> Iterator[None]:
-        """Make DuckDB queries see only the rows that this range reads, until the `with` block ends."""
+        """Make DuckDB queries see only the rows that this range is made of, in a `with` block."""
         _set(connection, self.variables)
         with stand_ins(connection, catalog, model, model.ranges, self.sources):
             yield

@@ -370,7 +370,7 @@ def padding_sums(length: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
 def _pad(words: Any, slot: Any, lane_table: Any, offset: Any) -> Any:
     """Add the padding of SHA-256 to the block that begins at byte `offset` of each message.
 
-    A message is followed by one bit, and its last block ends with its length in bits.
+    A message is followed by a 1 bit, and its last block ends with its length in bits.
     """
     for lane in range(LANES):
         left = lane_table[LENGTHS, lane] - offset

@@ -215,7 +215,7 @@ class Section:
 
     @property
     def folded_tables(self) -> list[Table | DefinitionList]:
-        """Return the tables that the report's page hides until one unfolds them: all but `first_tables`."""
+        """Return the tables that stay folded until a reader opens them: all but `first_tables`."""
         return self.tables[len(self.first_tables) :]
 
     @property

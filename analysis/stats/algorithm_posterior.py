@@ -78,7 +78,7 @@ def posterior(scores: Numbers) -> Numbers:
 
 
 def left_open_of(probabilities: Numbers) -> list[str]:
-    """Return the most probable orders that together have 95 %, and those that tie with the last of them."""
+    """Return the most probable orders up to a total of 95 %, and those that tie with the last of them."""
     order = np.argsort(-probabilities, kind="stable")
     sums = probabilities[order].cumsum()
     least = probabilities[order[int(np.searchsorted(sums, CONFIDENCE - AS_GOOD))]] - AS_GOOD

@@ -124,7 +124,7 @@ class BlockFolder:
     def read_into(self, target: Bytes, file: int, at: int, kind: str = "blk") -> int:
         """Fill the array `target` from byte `at` of a block or undo file, with the obfuscation removed.
 
-        Returns the number of bytes that the file had for it.
+        Returns the number of bytes read, which is less at the end of the file.
         """
         got = os.preadv(self._handle(file, kind), [target.data], at)
         if self._key.any():

@@ -59,8 +59,9 @@ def mend(dataset: Dataset) -> Iterator[Mended]:
 
 
 def blocks_without_fees(dataset: Dataset) -> dict[bytes, int]:
-    """Return the height of each stored block that lacks its fees, by block hash; `mend` gets no fee from it.
+    """Return the height of each stored block that lacks its fees, by block hash.
 
+    `mend` cannot learn a transaction's fee from such a block.
     Raises DatasetError for a file that cannot be read.
     """
     found: dict[bytes, int] = {}

@@ -179,9 +179,9 @@ class CoverageLedger:
         return rows
 
     def _release_committed_parts(self, uncommitted: Mapping[str, Message]) -> list[CoverageRow]:
-        """Split the held `coverage` rows before the first uncommitted message, as `seal` does.
+        """Cut the `coverage` rows that wait in memory at the first message that is not yet committed.
 
-        Return the parts whose messages are committed; the others stay.
+        Return the parts before that message; the parts after it go on waiting.
         """
         rows = []
         for at, row in enumerate(self._held):

@@ -208,7 +208,7 @@ class PendingEvents:
         self._owners[sequence] = batch
 
     def add(self, event: Event, now_us: int) -> Batch:
-        """Make the row of an event and the rows of the removals that it explains; return the event's batch.
+        """Make the rows of an event and of the earlier removals that it explains; return the event's batch.
 
         The row of a removal (R) waits until its reason is known. `expect` must have been called for the
         event. `now_us` is the present time on the monotonic clock.

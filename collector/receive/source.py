@@ -108,7 +108,7 @@ class MessageSource:
     def start_forwarding(self, ring: Ring) -> None:
         """Forward the messages received since `connect`, and all later ones, through the ring to the inbox.
 
-        What is in the ring is safe from a kill. The owner of the ring frees its room (`Ring.release`).
+        What is in the ring survives a kill. The owner of the ring frees its space (`Ring.release`).
         """
         self._send_command(ring=str(ring.path.resolve()))
         self._thread = threading.Thread(

@@ -117,7 +117,7 @@ def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:
 
 
 def _exit_status(watches: list[NodeWatch]) -> int:
-    """Return 0 if the recording of no node failed; else raise the first error and log the others."""
+    """Return 0 if all nodes were recorded without an error; else raise the first error and log the others."""
     errors = [watch.error for watch in watches if watch.error is not None]
     for error in errors[1:]:
         log.error("watch.failed", error=f"{type(error).__name__}: {error}")
