@@ -10,7 +10,6 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from collector.errors import SettingsError
 from collector.loopback import is_loopback
+from collector.monitor.event_streams import EventStreams, Send
 from collector.monitor.health import Health
 from collector.monitor.live_rows import LiveRows
 from collector.monitor.metrics import Metrics
@@ -31,13 +31,8 @@ MAX_CONNECTIONS: Final = 32  # a new one beyond them closes the oldest
 MAX_ACCEPTED: Final = 16  # connections that are accepted together, before the limit is applied
 MAX_WAITING: Final = 1024  # connections that wait in the kernel to be accepted; they cost us no descriptor
 DEADLINE_S: Final = 10.0  # for a connection, from accept to close; Prometheus waits no longer for a scrape
-STREAM_S: Final = 8.0  # of one stream of /events
-POLL_S: Final = 0.1  # between two looks for new rows
-STATE_S: Final = 1.0  # between two looks at the state of the nodes
-MAX_ID_DIGITS: Final = 20
 MAX_REQUEST_BYTES: Final = 16 << 10  # of the request line and all headers
 log = structlog.get_logger(__name__)
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class MonitorServer:
@@ -58,7 +53,7 @@ class MonitorServer:
     ) -> None:
         self._metrics = metrics
         self._health = health
-        self._live = live or LiveRows()
+        self._streams = EventStreams(live or LiveRows(), health)
         self._lacks_resources = False
         self._socket = _bound(address, allow_remote=allow_remote)
         self.port: int = self._socket.getsockname()[1]
@@ -76,7 +71,7 @@ class MonitorServer:
             h11_max_incomplete_event_size=MAX_REQUEST_BYTES,
             timeout_graceful_shutdown=1,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, self._streams)
         self._thread = threading.Thread(
             target=asyncio.run, args=(self._serve(),), name="metrics", daemon=True
         )
@@ -113,7 +108,7 @@ class MonitorServer:
         An unexpected error is logged and answered with status 500.
         """
         if (scope["method"], scope["path"]) == ("GET", "/events"):
-            await self._stream(scope["headers"], send)
+            await self._streams.send_to(scope["headers"], send)
             return
         try:
             status, content_type, body = self._answer(scope["method"], scope["path"])
@@ -124,42 +119,6 @@ class MonitorServer:
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": encoded})
         await send({"type": "http.response.body", "body": body})
-
-    async def _stream(self, headers: list[tuple[bytes, bytes]], send: Send) -> None:
-        """Send committed rows and states as server-sent events for STREAM_S seconds."""
-        last_id = _last_event_id(headers)
-        answer_headers = [
-            (b"content-type", b"text/event-stream"),
-            (b"cache-control", b"no-store"),
-            (b"connection", b"close"),
-        ]
-        await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": answer_headers})
-        loop = asyncio.get_running_loop()
-        end_s, state_s, state, text = loop.time() + STREAM_S, 0.0, "", "retry: 200\n\n"
-        while loop.time() < end_s:
-            if loop.time() >= state_s:
-                state_s, before, state = loop.time() + STATE_S, state, self._state()
-                text += f"event: state\ndata: {state}\n\n" if state != before else ""
-            rows, has_missed = self._live.since(last_id)
-            text += "event: missed\ndata: {}\n\n" if has_missed else ""
-            for row in rows:
-                text += f"id: {row.row_id}\nevent: {row.table}\ndata: {row.content}\n\n"
-                last_id = row.row_id
-            if has_missed and not rows:
-                last_id = None
-            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-            text = ""
-            await asyncio.sleep(POLL_S)
-        await send({"type": "http.response.body", "body": b""})
-
-    def _state(self) -> str:
-        """Return as JSON text whether every node is followed, why not, and the state of each node."""
-        reasons = self._health.unready()
-        nodes = {
-            name: {"in_step": state["in_step"], "away": state["away"], "n_mempool": state["n_mempool"]}
-            for name, state in self._health.nodes().items()
-        }
-        return json.dumps({"ready": not reasons, "reasons": reasons, "nodes": nodes})
 
     def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
         """Return the status, content type and body of the answer to an HTTP method and path."""
@@ -185,7 +144,14 @@ class MonitorServer:
 
 
 class _Server(uvicorn.Server):
-    """Serves HTTP as uvicorn does, but lets many connections wait in the kernel until they are accepted."""
+    """Serves HTTP as uvicorn does, but lets many connections wait in the kernel until they are accepted.
+
+    When it ends, it first ends the streams, which it would otherwise wait for.
+    """
+
+    def __init__(self, config: uvicorn.Config, streams: EventStreams) -> None:
+        super().__init__(config)
+        self._streams = streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen on the sockets, then raise the number of connections that may wait to MAX_WAITING.
@@ -196,11 +162,10 @@ class _Server(uvicorn.Server):
         for each in sockets or ():
             each.listen(MAX_WAITING)
 
-
-def _last_event_id(headers: list[tuple[bytes, bytes]]) -> int | None:
-    """Return the id in a Last-Event-ID header; None if there is none that is a number."""
-    given = dict(headers).get(b"last-event-id", b"")
-    return int(given) if given.isdigit() and len(given) < MAX_ID_DIGITS else None
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then all other connections."""
+        self._streams.close()
+        await super().shutdown(sockets)
 
 
 def try_address(address: str, *, allow_remote: bool = False) -> None:

@@ -12,7 +12,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -37,11 +37,12 @@ TABLES_TAKEN: Final = MATCHED_TABLES | (COLUMNS.keys() - {MATCHES})
 
 
 class LiveRow(NamedTuple):
-    """Holds one row of a table as JSON; ids rise, also over restarts of the collector."""
+    """Holds one row of a table as JSON; each id is the one before plus 1, and higher after a restart."""
 
     row_id: int
     table: str
     content: str
+    message: bytes  # the row as a server-sent event
 
 
 class LiveRows:
@@ -55,6 +56,8 @@ class LiveRows:
         self._rows: deque[LiveRow] = deque(maxlen=MAX_ROWS)
         self._matches = TemplateMatches()
         self._last_id = time.time_ns() // 1000  # above every id of an earlier process
+        self._wake: Callable[[], object] | None = None
+        self._is_awake = False
 
     @property
     def tables(self) -> frozenset[str]:
@@ -80,14 +83,32 @@ class LiveRows:
             content = json.dumps({name: _json(name, row.get(name)) for name in COLUMNS[table]})
             with self._lock:
                 self._last_id += 1
-                self._rows.append(LiveRow(self._last_id, table, content))
+                message = f"id: {self._last_id}\nevent: {table}\ndata: {content}\n\n".encode()
+                self._rows.append(LiveRow(self._last_id, table, content, message))
+                if self._wake is not None and not self._is_awake:
+                    self._is_awake = True
+                    self._wake()
+
+    def wake_by(self, wake: Callable[[], object] | None) -> None:
+        """Call `wake` when there is a new row, but then not again until `rearm`; None: call nothing.
+
+        It is called by the thread that commits the row, which holds our lock meanwhile.
+        """
+        with self._lock:
+            self._wake, self._is_awake = wake, False
+
+    def rearm(self) -> None:
+        """Wake again for the next row; call it before `since`, so that no row is overlooked."""
+        with self._lock:
+            self._is_awake = False
 
     def since(self, last_id: int | None) -> tuple[list[LiveRow], bool]:
         """Return the kept rows with ids above `last_id` (None: all), and whether rows in between are gone."""
         with self._lock:
-            kept = [row for row in self._rows if last_id is None or row.row_id > last_id]
-            first_id = self._rows[0].row_id if self._rows else self._last_id + 1
-        return kept, last_id is not None and last_id + 1 < first_id
+            n_kept = len(self._rows)
+            n_after = n_kept if last_id is None else max(0, self._last_id - last_id)
+            kept = [self._rows[place] for place in range(-min(n_after, n_kept), 0)]
+        return kept, n_after > n_kept
 
 
 def _json(name: str, value: Any) -> Any:

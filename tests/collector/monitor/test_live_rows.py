@@ -164,6 +164,55 @@ def test_ends_without_a_loss_and_other_tables_are_passed_over(live: LiveRows) ->
     assert [json.loads(row.content)["end_reason"] for row in live.since(None)[0]] == ["gap"]
 
 
+def test_many_rows_wake_the_streams_once(live: LiveRows) -> None:
+    """Until the streams are ready for the next wake-up, further rows call for none."""
+    woken: list[int] = []
+    live.wake_by(lambda: woken.append(len(woken)))
+    live.take("block_arrivals", [ARRIVAL] * 3)
+    live.take("block_arrivals", [ARRIVAL])
+    assert len(woken) == 1
+
+    live.rearm()
+    live.take("block_arrivals", [ARRIVAL])
+    assert len(woken) == 2
+
+    live.wake_by(None)
+    live.take("block_arrivals", [ARRIVAL])
+    assert len(woken) == 2
+
+
+def test_readers_see_each_row_as_it_comes(server: MonitorServer, live: LiveRows) -> None:
+    """Each of several readers gets all rows in order, committed while the stream is open or before."""
+    live.take("block_arrivals", [ARRIVAL | {"height": 1}])
+    found: list[list[int]] = []
+
+    def read() -> None:
+        found.append([row["height"] for kind, _, row in events(server, 5) if kind != "state"])
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for height in (2, 3, 4):
+        live.take("block_arrivals", [ARRIVAL | {"height": height}])
+    for reader in readers:
+        reader.join()
+    assert found == [[1, 2, 3, 4]] * 3
+
+
+def test_a_stop_ends_the_streams_as_they_should_end(server: MonitorServer) -> None:
+    """A reader of a server that closes sees the end of the answer, not a connection that breaks."""
+    url = f"http://127.0.0.1:{server.port}/events"
+    with requests.get(url, stream=True, timeout=60) as answer:
+        chunks = answer.iter_content(chunk_size=None)
+        said = next(chunks)
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        rest = b"".join(chunks)  # raises for an answer that is cut off
+        closing.join()
+
+    assert b"event: state" in said + rest
+
+
 def test_readers_that_do_not_read_are_cut_off(server: MonitorServer) -> None:
     """More readers than the limit close the oldest of them, and others are still answered."""
     clients = [
