@@ -14,7 +14,8 @@ measured has another, with all its threads and processes.
   asks the node the same questions one after the other, and does nothing with the answers.
 - `memory`: resident memory with the mempool full: filled by a burst, by one in a collector that never ran
   here before (nothing is compiled), and full at the start.
-- `readers`: the whole collector with 20 readers of its live stream, beside the same without a reader.
+- `readers`: the whole collector with 20 readers of its live stream, beside the same without a reader
+  (`bench_readers`).
 - `sustained`: 10,000 rows a second, for as long as `--sustain-s` says; `mainnet_rate`: 30;
   `overloaded`: six times as many as sustained.
 
@@ -41,7 +42,7 @@ from typing import Any
 
 import zmq
 from bench_chain import TX_PER_BLOCK
-from bench_readers import readers, with_readers
+from bench_readers import delays, readers, with_readers
 from bench_running import OVERLOAD, Running, feed, memory, sustained
 from bench_sizes import bytes_per_row
 from bench_stamps import stamps
@@ -71,6 +72,7 @@ OUR_CORE, NODE_CORE = 0, 1
 OVERLOADED_S = 60.0
 MAINNET, MAINNET_S = 0.003, 60.0  # 10 transactions a second come and go: 30 rows
 SMOKE_S = 5.0
+SMOKE_PACED_S = 1.0
 REST = ("readers", "stamps", "memory", "sustained", "mainnet_rate", "overloaded")
 COMPARED = ("tx_per_s", "tx_per_cpu_s", "ratio_to_bare", "ratio_to_bare_by_cpu")
 FRAMES = {"entries": ("rawtx",), "blocks": ("rawblock",), "both": ("rawtx", "rawblock")}
@@ -97,7 +99,9 @@ def main() -> None:
         tell(facts)
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
     rest: dict[str, Callable[[], Any]] = {
-        "readers": lambda: with_readers(partial(apart, whole_collector), root / "whole", options.rounds),
+        "readers": lambda: with_readers(
+            partial(apart, whole_collector), partial(apart, delays), root / "whole", options.rounds
+        ),
         "stamps": lambda: apart(stamps),
         "memory": lambda: memories(root),
         "sustained": lambda: apart(sustained, root, options.sustain_s),
@@ -123,7 +127,8 @@ def smoke(options: argparse.Namespace) -> None:
     tell(facts)
     facts["memory"] = apart(partial(memory, settled_s=0.0), root)
     facts["sustained"] = apart(sustained, root, SMOKE_S)
-    facts["readers"] = with_readers(partial(apart, whole_collector), root / "whole", 1)
+    paced = partial(apart, partial(delays, duration_s=SMOKE_PACED_S))
+    facts["readers"] = with_readers(partial(apart, whole_collector), paced, root / "whole", 1)
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
 
 

@@ -2,24 +2,44 @@
 
 The whole collector takes the same traffic with its listener on, once without a reader and once with readers
 that hold `/events` open and connect again when a stream ends. The readers run on the node's core.
+
+- As fast as it can: transactions a second, by the clock and by the collector's processor time. Where there
+  are two cores, node and readers share one, so by the clock it says what a slower node costs as well.
+- At the rate of mainnet, and at ten times that: the time from the moment at which the node is told to publish
+  a transaction (its event and its body) to that at which both have gone from the ring into the journal. A
+  process on the node's core looks at the ring's counter every half millisecond.
 """
 
 import math
 import multiprocessing
 import os
 import statistics
+import tempfile
 import threading
+import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import requests
+from bench_running import Running
+from bench_traffic import Node
 from scipy import stats
+
+from collector.regtest.node import free_ports
 
 N_READERS = 20
 LATE_S = 5.0
+OUR_CORE, NODE_CORE = 0, 1
+RATES = (10, 100)  # transactions a second: more than mainnet has on most days, and ten times that
+PACED_S = 30.0
+LOOK_S = 0.0005
+FRAMES_PER_TX = 2  # the event and the body
 MIN_FOR_INTERVAL = 2
 
 
@@ -66,23 +86,100 @@ def readers(address: str | None, n_readers: int | None, core: int) -> Iterator[N
         process.join()
 
 
-def with_readers(whole: Callable[..., dict[str, Any]], folder: Path, n_rounds: int) -> dict[str, Any]:
-    """Compare rates with and without readers in pairs; `whole` runs the collector in a process of its own.
+def watch(ring: Path, core: int, found: Connection) -> None:
+    """Send when the ring's counter of released records changed, and to what, after anything comes back."""
+    os.sched_setaffinity(0, {core})
+    seen = [(0.0, -1)]
+    with ring.open("rb", buffering=0) as file:
+        found.send(None)
+        while not found.poll():
+            n_released = int(memoryview(os.pread(file.fileno(), 64, 0)).cast("Q")[4])
+            if n_released != seen[-1][1]:
+                seen.append((time.monotonic(), n_released))
+            time.sleep(LOOK_S)
+    found.send(seen)
 
-    A ratio below 1 is what the readers cost. Every other pair begins with the readers, so that a machine that
-    becomes slower or faster meanwhile favours neither. The interval is that of the mean of the logarithms.
+
+def delays(folder: Path, n_readers: int, tx_per_s: int, duration_s: float = PACED_S) -> dict[str, Any]:
+    """Let the node publish at a rate; return the delays to the journal in ms, median and 95 % quantile."""
+    node = Node(folder, NODE_CORE)
+    os.sched_setaffinity(0, {OUR_CORE})
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with tempfile.TemporaryDirectory() as at, readers(address, n_readers, NODE_CORE):
+        running = Running(node, Path(at), metrics=address)
+        (ring,) = running.journal.glob("*.ring")
+        ours, theirs = multiprocessing.Pipe()
+        watching = multiprocessing.get_context("spawn").Process(target=watch, args=(ring, NODE_CORE, theirs))
+        watching.start()
+        ours.recv()
+        n_before = running.n_released()
+        begun_s, used_s = time.monotonic(), running.processor_s()
+        sent = []
+        for number in range(round(duration_s * tx_per_s)):
+            time.sleep(max(0.0, begun_s + number / tx_per_s - time.monotonic()))
+            sent.append(time.monotonic())
+            node.send(FRAMES_PER_TX)
+        while running.n_released() < n_before + FRAMES_PER_TX * len(sent):
+            time.sleep(0.01)
+        used_s = running.processor_s() - used_s
+        time.sleep(0.1)
+        ours.send(None)
+        seen = ours.recv()
+        watching.join()
+        running.finish()
+    node.close()
+    counts = [count for _, count in seen]
+    ends = [bisect_left(counts, n_before + FRAMES_PER_TX * number) for number in range(1, len(sent) + 1)]
+    found = sorted(1000 * (seen[end][0] - begin) for end, begin in zip(ends, sent, strict=True))
+    return {
+        "median_ms": statistics.median(found),
+        "p95_ms": found[math.ceil(0.95 * len(found)) - 1],
+        "cpu_s": used_s,
+    }
+
+
+def with_readers(
+    whole: Callable[[Path, int], dict[str, Any]],
+    paced: Callable[[Path, int, int], dict[str, Any]],
+    folder: Path,
+    n_rounds: int,
+) -> dict[str, Any]:
+    """Compare with and without readers in pairs; `whole` and `paced` run it in a process of its own."""
+    return {"n_readers": N_READERS} | {
+        "as_fast_as_it_can": pairs(partial(whole, folder), ("tx_per_s", "tx_per_cpu_s"), n_rounds),
+        **{
+            f"{rate}_tx_per_s": pairs(
+                lambda n_readers, rate=rate: paced(folder, n_readers, rate),
+                ("median_ms", "p95_ms", "cpu_s"),
+                n_rounds,
+            )
+            for rate in RATES
+        },
+    }
+
+
+def pairs(measure: Callable[[int], dict[str, Any]], keys: Sequence[str], n_rounds: int) -> dict[str, Any]:
+    """Measure with and without readers in turn; return the ratios of the facts, and the facts without.
+
+    Every other pair begins with the readers, so that a machine that becomes slower or faster meanwhile
+    favours neither. The interval is that of the mean of the logarithms.
     """
-    ratios: dict[str, list[float]] = {"tx_per_s": [], "tx_per_cpu_s": []}
+    ratios: dict[str, list[float]] = {key: [] for key in keys}
+    without: dict[str, list[float]] = {key: [] for key in keys}
     for number in range(n_rounds):
         order = (0, N_READERS) if number % 2 == 0 else (N_READERS, 0)
-        found = {n_readers: whole(folder, n_readers) for n_readers in order}
-        for key, made in ratios.items():
-            made.append(found[N_READERS][key] / found[0][key])
+        found = {n_readers: measure(n_readers) for n_readers in order}
+        for key in keys:
+            ratios[key].append(found[N_READERS][key] / found[0][key])
+            without[key].append(found[0][key])
     return {
-        "n_readers": N_READERS,
-        **{f"ratio_of_{key}": statistics.median(made) for key, made in ratios.items()},
-        **{f"interval_of_{key}": interval(made) for key, made in ratios.items()},
-        **{f"ratio_of_{key}_of_rounds": made for key, made in ratios.items()},
+        key: {
+            "without_readers": statistics.median(without[key]),
+            "ratio": statistics.median(made),
+            "interval": interval(made),
+            "ratios": made,
+        }
+        for key, made in ratios.items()
     }
 
 
