@@ -5,6 +5,8 @@
 The server is a process of its own. Each client asks for every page in an order of its own, so many times;
 an answer counts from the connection to its last byte. Before that every page is asked for once, because what
 the report draws is made once per build. Chromium then opens each page and tells its first contentful paint.
+Told too are the seconds from the server's start until it listens and until the first page is there, and the
+most memory that it has resided in.
 With --smoke a small world is built and asked by two clients, so that the figures say nothing.
 """
 
@@ -25,7 +27,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from analysis.database import open_database
 from analysis.engine import build
@@ -35,6 +37,7 @@ from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate
 
 SMOKE: Final = Size(n_blocks=40, entering=64, taken=48)
+FIRST: Final = "/pools"  # it needs the shares of the whole history
 ASSETS: Final = tuple(f"/static/{name}" for name in STATIC)  # a page with charts asks for all of them
 PAINT: Final = """
     new Promise(done => new PerformanceObserver(list => {
@@ -66,9 +69,23 @@ def addresses(database: Path) -> list[str]:
     ]
 
 
+class Server(NamedTuple):
+    """Describes a server: where it listens, when its process began (time.perf_counter), and its number."""
+
+    host: str
+    port: int
+    begun_s: float
+    process: int
+
+    def most_resident_mb(self) -> float:
+        """Return the most memory that the process has resided in so far."""
+        words = Path(f"/proc/{self.process}/status").read_text().split()
+        return int(words[words.index("VmHWM:") + 1]) * 1024 / 1e6
+
+
 @contextmanager
-def served(database: Path) -> Iterator[tuple[str, int]]:
-    """Serve a database in a process of its own; give its host and port, and stop it."""
+def served(database: Path) -> Iterator[Server]:
+    """Serve a database in a process of its own; give it when it listens, and stop it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [
@@ -81,11 +98,12 @@ def served(database: Path) -> Iterator[tuple[str, int]]:
         "--address",
         f"127.0.0.1:{port}",
     ]
+    begun_s = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             server.stdout.readline()  # said when connections wait to be accepted
-            yield "127.0.0.1", port
+            yield Server("127.0.0.1", port, begun_s, server.pid)
         finally:
             server.terminate()
 
@@ -109,14 +127,19 @@ def client(host: str, port: int, paths: list[str], seed: int) -> list[tuple[str,
 
 
 def measured(database: Path, n_clients: int, n_rounds: int) -> dict[str, Any]:
-    """Serve, ask and paint; return the figures per address."""
+    """Serve, ask and paint; return the figures of the start, and those per address."""
     paths = addresses(database)
-    with served(database) as (host, port):
+    with served(database) as server:
+        host, port = server.host, server.port
+        start = {"listens_s": time.perf_counter() - server.begun_s}
+        ask(host, port, FIRST)
+        start["first_page_s"] = time.perf_counter() - server.begun_s
         first = {path: ask(host, port, path) for path in paths}
         assets = sum(len(ask(host, port, path)[1]) for path in ASSETS)
         with ThreadPoolExecutor(n_clients) as pool:
             jobs = [pool.submit(client, host, port, paths, seed) for seed in range(n_clients * n_rounds)]
             asked = [each for job in jobs for each in job.result()]
+        start["most_resident_mb"] = server.most_resident_mb()
         painted = paints(f"http://{host}:{port}", [path for path in paths if not path.startswith("/api/")])
     figures = {}
     for path in paths:
@@ -128,7 +151,7 @@ def measured(database: Path, n_clients: int, n_rounds: int) -> dict[str, Any]:
             "weight_bytes": len(first[path][1]) + (0 if path.startswith("/api/") else assets),
             "first_paint_ms": painted.get(path),
         }
-    return figures
+    return {"start": start, "pages": figures}
 
 
 def paints(site: str, paths: list[str]) -> dict[str, float]:
@@ -160,11 +183,15 @@ def main() -> None:
             parser.error("name a --database, or --smoke")
         before = os.getloadavg()
         figures = measured(database, n_clients, n_rounds)
-    for path, each in figures.items():
+    print(
+        "listens after {listens_s:.1f} s, first page after {first_page_s:.1f} s, "
+        "at most {most_resident_mb:.0f} MB".format(**figures["start"])
+    )
+    for path, each in figures["pages"].items():
         painted = "" if each["first_paint_ms"] is None else f" painted {each['first_paint_ms']:6.0f} ms"
         times = f"{each['median_ms']:6.0f} ms, p95 {each['p95_ms']:6.0f} ms"
         print(f"{times} {each['weight_bytes'] / 1e3:6.0f} kB{painted:19} {path}")
-    facts = {"clients": n_clients, "load_before": before, "load_after": os.getloadavg(), "pages": figures}
+    facts = {"clients": n_clients, "load_before": before, "load_after": os.getloadavg()} | figures
     if given.out:
         given.out.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 

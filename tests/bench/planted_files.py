@@ -41,7 +41,7 @@ def write_world(world: World, out: Path) -> Path:
     dataset = Dataset.open(out / "dataset", CHAIN, create=True)
     for name, stem, columns in _tables(world):
         n_rows = max(len(column) for column in columns.values())
-        dataset.write(TABLES[name], _filled(TABLES[name], n_rows, columns), stem=stem, is_sorted=True)
+        dataset.write(TABLES[name], filled(TABLES[name], n_rows, columns), stem=stem, is_sorted=True)
     rules = out / "pools"
     rules.mkdir(parents=True, exist_ok=True)
     for policy in POOLS:
@@ -69,7 +69,7 @@ def _tables(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield from _templates(world, numbers, f"part-{part:03}")
 
 
-def _filled(table: Table, n_rows: int, columns: dict[str, Any]) -> pa.Table:
+def filled(table: Table, n_rows: int, columns: dict[str, Any]) -> pa.Table:
     """Complete columns to those of the contract: null where that is allowed, else zero."""
     arrays = []
     for column in table.columns:
@@ -77,7 +77,7 @@ def _filled(table: Table, n_rows: int, columns: dict[str, Any]) -> pa.Table:
         if value is None:
             value = _constant(column.name, column.type, n_rows, is_null=column.nullable)
         elif isinstance(value, np.ndarray) and value.ndim == 2:
-            value = _binary(value)
+            value = binary(value)
         elif not isinstance(value, pa.Array):
             value = pa.array(value)
         arrays.append(value.cast(column.type))
@@ -94,12 +94,13 @@ def _constant(name: str, type_: pa.DataType, n_rows: int, *, is_null: bool) -> p
     if pa.types.is_list(type_):
         return pa.ListArray.from_arrays(np.zeros(n_rows + 1, np.int32), pa.array([], type_.value_type))
     if pa.types.is_fixed_size_binary(type_):
-        return _binary(np.zeros((n_rows, type_.byte_width), np.uint8))
+        return binary(np.zeros((n_rows, type_.byte_width), np.uint8))
     zero: Any = {"string": "", "binary": b"", "bool": False}.get(str(type_), 0)
     return pa.repeat(pa.scalar(zero, type_), n_rows)
 
 
-def _binary(values: Bytes) -> pa.Array:
+def binary(values: Bytes) -> pa.Array:
+    """Return uint8[n, L] as fixed-size binary values."""
     buffer = pa.py_buffer(np.ascontiguousarray(values))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.shape[1]), len(values), [None, buffer])
 
@@ -135,11 +136,13 @@ def _times(times_us: Ints) -> pa.Array:
     return pa.array(times_us + BEGIN_US, pa.timestamp("us", tz="UTC"))
 
 
-def _header_times(times_us: Ints) -> pa.Array:
+def header_times(times_us: Ints) -> pa.Array:
+    """Return times in microseconds after BEGIN_US as timestamps in whole seconds."""
     return pa.array((times_us + BEGIN_US) // SECOND_US, pa.timestamp("s", tz="UTC"))
 
 
-def _lists(offsets: Ints, values: pa.Array) -> pa.Array:
+def lists(offsets: Ints, values: pa.Array) -> pa.Array:
+    """Return lists: list i has the values from offsets[i] to offsets[i + 1]."""
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
@@ -187,7 +190,7 @@ def _node(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
         "currency": ["USD"] * len(days),
         "close": np.full(len(days), PRICE_USD),
     }
-    yield "external_prices", "all", prices | {"day_at": _header_times(days), "imported_at": _times(0 * days)}
+    yield "external_prices", "all", prices | {"day_at": header_times(days), "imported_at": _times(0 * days)}
 
 
 def _mempool(world: World, part: Ints) -> dict[str, Any]:
@@ -204,7 +207,7 @@ def _mempool(world: World, part: Ints) -> dict[str, Any]:
         "size_bytes": txs.vsize_vb[part],
         "fee_sat": txs.fee_sat[part],
         "fee_source": pa.repeat(pa.scalar("mempool_entry"), len(part)),
-        "parents": _lists(np.concatenate([[0], np.cumsum(has_parent)]), _binary(txids(parent[has_parent]))),
+        "parents": lists(np.concatenate([[0], np.cumsum(has_parent)]), binary(txids(parent[has_parent]))),
         "signals_rbf": part % 2 == 0,
         "version": np.where(part % 16 == 3, 3, 2),  # some have a feature that pools may refuse
     }
@@ -271,7 +274,7 @@ def _blocks(world: World, numbers: range) -> dict[str, Any]:
         "times": blocks.arrived_us[both],
     }
     columns = {name: column[order] for name, column in columns.items()}
-    columns["header_time"] = _header_times(columns.pop("times"))
+    columns["header_time"] = header_times(columns.pop("times"))
     columns["coinbase_script"] = pa.array(columns["coinbase_script"], pa.binary())
     return columns
 
@@ -322,7 +325,7 @@ def _templates(world: World, numbers: range, stem: str) -> Iterator[tuple[str, s
             "taken_at": _times(taken_us),
             "height": of + FIRST_HEIGHT,
             "prev_hash": block_hashes(of - 1),
-            "node_time": _header_times(taken_us),
+            "node_time": header_times(taken_us),
             "n_tx": counts,
         },
     )
