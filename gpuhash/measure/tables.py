@@ -13,6 +13,7 @@ from gpuhash.measure.submissions import Line, Submission
 from gpuhash.measure.sweep import Point, Sweep
 
 UNKNOWN = "n/a"
+MOST_WITH_DECIMALS = 999.95  # above it four digits leave none after the point
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -128,7 +129,7 @@ def of_lines(lines: Sequence[Line]) -> Table:
             joules = (result.joules_per_hash, result.net_joules_per_hash)
             cells += [_number(_nano(value), 1) for value in joules]
         if priced:
-            cells.append(UNKNOWN if line.cost is None else f"{line.cost:#.4g}")
+            cells.append(UNKNOWN if line.cost is None else _four_digits(line.cost))
         rows.append((*cells, "; ".join(line.broken_rules) or "none"))
     left = ("algorithm", "stage", "file", "backend", "rules broken")
     return _table([*names, "rules broken"], rows, left=left)
@@ -235,7 +236,12 @@ def _number(value: float | None, decimals: int) -> str:
 def _rate(value: float) -> str:
     """Format a number per second with four digits and a unit prefix: 73.52 M."""
     scale, unit = next(((scale, unit) for scale, unit in UNITS if value >= scale), (1.0, ""))
-    return f"{value / scale:#.4g} {unit}".rstrip()
+    return f"{_four_digits(value / scale)} {unit}".rstrip()
+
+
+def _four_digits(value: float) -> str:
+    """Format a number with four digits, and with all of those before its point: 2.793, 1,496."""
+    return f"{value:#.4g}" if value < MOST_WITH_DECIMALS else f"{value:,.0f}"
 
 
 def _percent(value: float | None) -> str:

@@ -88,6 +88,18 @@ def test_a_price_per_hour_gives_the_cost_of_hashes(results: list[Result], folder
     assert len(submissions.lines_of(free, None, None)) == 2 * len(results)
 
 
+def test_a_cost_of_thousands_is_a_whole_number(run: Run, folder: Path) -> None:
+    """Where the hashes of the slow machine cost 1,496, the table says 1,496, not 1496 with a bare point."""
+    accepted, _ = submissions.collect(submissions.files_of([folder]), {})
+    (slow,) = (line for line in submissions.lines_of(accepted, "sha256d", "kernel") if line.name == "slow")
+    price = 1496 * slow.result.hashes_per_s * 3600 / 1e12
+    chosen = ("--stage", "kernel", "--algorithm", "sha256d", "--price-per-hour", f"slow={price}")
+    _, out, _ = run(str(folder), *chosen)
+
+    (line,) = (line for line in out.splitlines() if line.startswith("sha256d") and " slow " in line)
+    assert "1,496" in line.split()
+
+
 def test_a_bad_file_is_refused_and_the_others_are_shown(run: Run, folder: Path) -> None:
     """Changed, unverified, of an old version, a copy: a line each with the reason, and exit status 1."""
     for name in ("changed", "unverified", "old"):
