@@ -42,7 +42,7 @@ from typing import Any
 
 import zmq
 from bench_chain import TX_PER_BLOCK
-from bench_readers import delays, readers, with_readers
+from bench_readers import delays, listener, readers, with_readers
 from bench_running import OVERLOAD, Running, feed, memory, sustained
 from bench_sizes import bytes_per_row
 from bench_stamps import stamps
@@ -100,7 +100,11 @@ def main() -> None:
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
     rest: dict[str, Callable[[], Any]] = {
         "readers": lambda: with_readers(
-            partial(apart, whole_collector), partial(apart, delays), root / "whole", options.rounds
+            partial(apart, whole_collector),
+            partial(apart, delays),
+            partial(apart, listener),
+            root / "whole",
+            options.rounds,
         ),
         "stamps": lambda: apart(stamps),
         "memory": lambda: memories(root),
@@ -128,7 +132,8 @@ def smoke(options: argparse.Namespace) -> None:
     facts["memory"] = apart(partial(memory, settled_s=0.0), root)
     facts["sustained"] = apart(sustained, root, SMOKE_S)
     paced = partial(apart, partial(delays, duration_s=SMOKE_PACED_S))
-    facts["readers"] = with_readers(partial(apart, whole_collector), paced, root / "whole", 1)
+    alone = partial(apart, partial(listener, duration_s=SMOKE_PACED_S))
+    facts["readers"] = with_readers(partial(apart, whole_collector), paced, alone, root / "whole", 1)
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
 
 

@@ -3,6 +3,7 @@
 The whole collector takes the same traffic with its listener on, once without a reader and once with readers
 that hold `/events` open and connect again when a stream ends. The readers run on the node's core.
 
+- The listener alone, with all rows that it keeps and one more each second: its part of a core.
 - As fast as it can: transactions a second, by the clock and by the collector's processor time. Where there
   are two cores, node and readers share one, so by the clock it says what a slower node costs as well.
 - At the rate of mainnet, and at ten times that: the time from the moment at which the node is told to publish
@@ -31,6 +32,10 @@ from bench_running import Running
 from bench_traffic import Node
 from scipy import stats
 
+from collector.monitor.health import Health
+from collector.monitor.http import MonitorServer
+from collector.monitor.live_rows import COLUMNS, MAX_ROWS, LiveRows
+from collector.monitor.metrics import Metrics
 from collector.regtest.node import free_ports
 
 N_READERS = 20
@@ -39,6 +44,8 @@ OUR_CORE, NODE_CORE = 0, 1
 RATES = (10, 100)  # transactions a second: more than mainnet has on most days, and ten times that
 PACED_S = 30.0
 LOOK_S = 0.0005
+ALONE_S = 20.0
+SETTLED_S = 5.0
 FRAMES_PER_TX = 2  # the event and the body
 MIN_FOR_INTERVAL = 2
 
@@ -138,14 +145,37 @@ def delays(folder: Path, n_readers: int, tx_per_s: int, duration_s: float = PACE
     }
 
 
+def listener(n_readers: int, duration_s: float = ALONE_S) -> dict[str, Any]:
+    """Serve readers and nothing else; return the part of a core that this process, without them, uses."""
+    os.sched_setaffinity(0, {OUR_CORE})
+    metrics, live = Metrics(["bench"]), LiveRows()
+    arrival = dict.fromkeys(COLUMNS["block_arrivals"]) | {"block_hash": bytes(32)}
+    live.take("block_arrivals", [arrival] * MAX_ROWS)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with tempfile.TemporaryDirectory() as at:
+        server = MonitorServer(address, metrics, Health(metrics, {"bench": Path(at)}), live)
+        with readers(address, n_readers, NODE_CORE):
+            time.sleep(SETTLED_S)  # the readers start
+            begun_s, used_s = time.monotonic(), time.process_time()
+            while time.monotonic() - begun_s < duration_s:
+                time.sleep(1)
+                live.take("block_arrivals", [arrival])
+            share = (time.process_time() - used_s) / (time.monotonic() - begun_s)
+        server.close()
+    return {"share_of_a_core": share}
+
+
 def with_readers(
     whole: Callable[[Path, int], dict[str, Any]],
     paced: Callable[[Path, int, int], dict[str, Any]],
+    alone: Callable[[int], dict[str, Any]],
     folder: Path,
     n_rounds: int,
 ) -> dict[str, Any]:
-    """Compare with and without readers in pairs; `whole` and `paced` run it in a process of its own."""
-    return {"n_readers": N_READERS} | {
+    """Compare with and without readers in pairs; all three run what they measure in a process of its own."""
+    return {
+        "n_readers": N_READERS,
+        "listener_alone": {n_readers: alone(n_readers) for n_readers in (0, N_READERS)},
         "as_fast_as_it_can": pairs(partial(whole, folder), ("tx_per_s", "tx_per_cpu_s"), n_rounds),
         **{
             f"{rate}_tx_per_s": pairs(
