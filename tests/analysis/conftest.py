@@ -20,7 +20,7 @@ SMALL = {
     "spark.master": "local[1]",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # With its 48 MB the room for compiled code is full after some dozen queries, and is swept again and again.
+    # In the usual 48 MB, compiled code is full after some dozen queries, and is swept again and again.
     "spark.driver.extraJavaOptions": (
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=300m -XX:+UseSerialGC -Xms800m -Xmn400m"
         " -XX:MetaspaceSize=300m"
