@@ -131,7 +131,7 @@ def main() -> None:
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
     report = begin(arguments.seed, arguments.json if arguments.resume else None)
     report["command"] = command(arguments)
-    done = {row["fault"] for row in report["faults"] if row["outcome"] not in FAILED}
+    done = {row["fault"] for row in report["faults"] if row["outcome"] not in (*FAILED, "not played")}
     names = arguments.faults or [name for name in FAULTS if name not in done]
     shared = {"seed": arguments.seed, "scale": arguments.scale, "keep": arguments.keep}
     for row in play_all(names, jobs=arguments.jobs, **shared):
