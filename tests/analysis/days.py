@@ -1,7 +1,7 @@
 """A planted world whose days can be added to a dataset one at a time, in any order."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,29 +26,40 @@ class PlantedDays:
 
     def add(self, dataset: Path, days: Iterable[str]) -> None:
         """Add the rows of these days to a dataset, which is made where it is missing."""
+        added = list(days)
         for path in self.whole.iterdir():
             if path.is_file():
                 dataset.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, dataset / path.name)
-        for day in days:
-            for path in self.whole.rglob("*.parquet"):
-                place = path.relative_to(self.whole)
-                table = place.parts[1]
-                if table in BY_HEIGHT:
-                    self._add_blocks(path, dataset / place.with_name(f"{day}.parquet"), day)
-                elif table in ALWAYS or f"date={day}" in place.parts:
-                    (dataset / place).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, dataset / place)
+        arrived = {day: self._arrived(day) for day in added}
+        for path in self.whole.rglob("*.parquet"):
+            place = path.relative_to(self.whole)
+            table = place.parts[1]
+            if table in BY_HEIGHT:
+                self._add_blocks(path, dataset / place.parent, arrived)
+            elif table in ALWAYS or any(f"date={day}" in place.parts for day in added):
+                (dataset / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, dataset / place)
 
-    def _add_blocks(self, source: Path, target: Path, day: str) -> None:
-        """Write the rows of one file that belong to blocks which arrived on a day."""
+    def _arrived(self, day: str) -> pa.Table:
+        """Return the arrivals of blocks on a day."""
         files = self.whole.rglob(f"block_arrivals/date={day}/*.parquet")
-        arrived = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
+        return pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
+
+    def _add_blocks(self, source: Path, folder: Path, arrived: Mapping[str, pa.Table]) -> None:
+        """Write the rows of one file that belong to blocks which arrived on some days, a file per day."""
         rows = pq.read_table(source, partitioning=None)
-        blocks = pc.unique(arrived["block_hash"])
-        ours = rows.filter(pc.is_in(rows["block_hash"], value_set=blocks))
-        if not len(ours):  # a long world has several files of a partition
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        before = [pq.read_table(target, partitioning=None)] if target.exists() else []
-        pq.write_table(pa.concat_tables([*before, ours]), target)
+        reach = pc.min_max(rows["height"])
+        for day, arrivals in arrived.items():
+            inside = pc.and_(
+                pc.greater_equal(arrivals["height"], reach["min"]),
+                pc.less_equal(arrivals["height"], reach["max"]),
+            )
+            blocks = pc.unique(arrivals.filter(inside)["block_hash"])
+            ours = rows.filter(pc.is_in(rows["block_hash"], value_set=blocks)) if len(blocks) else []
+            if not len(ours):  # a long world has several files of a partition
+                continue
+            target = folder / f"{day}.parquet"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            before = [pq.read_table(target, partitioning=None)] if target.exists() else []
+            pq.write_table(pa.concat_tables([*before, ours]), target)

@@ -1,13 +1,15 @@
 """Measure what a build costs after a change: a new day, nothing at all, and a changed pool rule.
 
-    python -m tests.bench.bench_builds [--blocks N ...] [--entering N] [--memory GB] [--out FILE] [--smoke]
+    python -m tests.bench.bench_builds [--blocks N ... | --days N ...] [--entering N] [--memory GB] [--once]
+                                       [--out FILE] [--smoke]
 
 A planted world is built without its last day, which then comes. Each build runs in a process of its own with
 one thread of DuckDB, and its processor time counts, also that of its start. What is told is its part of the
 time of a full build of the same days, and the most memory of the process. A changed rule makes the blocks of
 one pool unknown. With several lengths the exponent of the full build over its length is told: the slope
 of a least-squares line on logarithmic scales. --entering makes worlds of fewer transactions per block. With
---smoke a small world gives a few marts only, so that the figures say nothing.
+--once the build without the last day stands for the full one, which a year makes long. With --smoke a small
+world gives a few marts only, so that the figures say nothing.
 """
 
 import argparse
@@ -38,6 +40,7 @@ SMOKE: Final = Size(n_blocks=200, entering=6, taken=4)
 SMOKE_MARTS: Final = ("block_order", "pool_share")  # one of ranges and a late column, one made as a whole
 MEMORY_GB: Final = 8.0
 N_NAMED: Final = 12
+BLOCKS_PER_DAY: Final = 144
 
 
 def main() -> None:
@@ -52,12 +55,14 @@ def main() -> None:
         }
         sizes = [
             Size(n_blocks=blocks, entering=options.entering, taken=options.entering * 4 // 5)
-            for blocks in options.blocks
+            for blocks in options.blocks or [days * BLOCKS_PER_DAY for days in options.days]
         ]
         for size in [SMOKE] if options.smoke else sizes:
             folder = Path(work, str(size.n_blocks))
             marts = SMOKE_MARTS if options.smoke else None
-            facts["builds"][size.n_blocks] = told(measured(folder, size, options.memory, marts), size)
+            facts["builds"][size.n_blocks] = told(
+                measured(folder, size, options.memory, marts, is_once=options.once), size
+            )
             shutil.rmtree(folder)
             options.out.write_text(json.dumps(facts, indent=2) + "\n")
     if len(facts["builds"]) > 1:
@@ -82,9 +87,12 @@ def told(builds: dict[str, dict[str, Any]], size: Size) -> dict[str, dict[str, A
 
 
 def measured(
-    work: Path, size: Size, memory_gb: float, marts: Sequence[str] | None
+    work: Path, size: Size, memory_gb: float, marts: Sequence[str] | None, *, is_once: bool
 ) -> dict[str, dict[str, Any]]:
-    """Return the costs of each kind of build, by name; with `marts`, of builds of these alone."""
+    """Return the costs of each kind of build, by name; with `marts`, of builds of these alone.
+
+    With `is_once` the build without the last day is also the full one.
+    """
     built = partial(in_a_process, memory_gb=memory_gb, marts=marts)
     world = PlantedDays(work, size)
     dataset, database = work / "dataset", work / "a.duckdb"
@@ -95,7 +103,9 @@ def measured(
     found["a new day"] = built(dataset, world.pools, database)
     found["repeated"] = built(dataset, world.pools, database)
     found["a changed rule"] = built(dataset, changed_rules(world.pools, work / "changed"), database)
-    found["full"] = built(dataset, world.pools, work / "full.duckdb")
+    found["full"] = (
+        found["without the last day"] if is_once else built(dataset, world.pools, work / "full.duckdb")
+    )
     return found
 
 
@@ -137,7 +147,10 @@ def _build(
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--blocks", type=int, nargs="+", default=[1000], help="blocks; 144 are a day")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--blocks", type=int, nargs="+", help=f"blocks. Default: {BLOCKS_PER_DAY * 7}")
+    length.add_argument("--days", type=int, nargs="+", default=[7], help="days of 144 blocks")
+    parser.add_argument("--once", action="store_true", help="make no full build beside the one before")
     parser.add_argument("--entering", type=int, default=2500, help="transactions that enter per block")
     parser.add_argument("--memory", type=float, default=MEMORY_GB, help="GB of DuckDB. Default: %(default)s")
     parser.add_argument("--work", type=Path, default=None, help="folder for the world. Default: temporary")
