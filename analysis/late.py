@@ -6,8 +6,9 @@ null: meanwhile a temporary view without values stands in front of the relation,
 on its values. The second step copies the rows and fills in the columns.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Final
 
 import duckdb
@@ -40,8 +41,9 @@ def filling(late: FilledLate, rows: str) -> str:
 class StandIns:
     """Puts temporary views in front of the relations that a mart reads.
 
-    Such a view has nulls in the mart's late columns and, given `ranges`, only the rows that one range reads,
-    with the values of some columns clipped. A condition may read the relations before it.
+    Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
+    values are clipped. Instead of a view it can put a table: then the condition is met once, and not in each
+    place of the query that reads the relation, which costs a query of few rows most of its time.
     """
 
     def __init__(
@@ -58,36 +60,52 @@ class StandIns:
         self._clips = {} if ranges is None else ranges.clips
         if model.late is not None:
             self._conditions.setdefault(model.late.relation, EVERY_ROW)
-        self._made: dict[str, str | None] = {}
+        self._made: dict[str, tuple[str, str | None]] = {}  # kind and source
 
-    def put(self, sources: Mapping[str, str] = NO_SOURCES, *, until: str | None = None) -> None:
-        """Create a temporary view in front of each relation, or with `until` of the relations up to that one.
+    def put(
+        self,
+        sources: Mapping[str, str] = NO_SOURCES,
+        tables: Collection[str] = (),
+        *,
+        until: str | None = None,
+    ) -> None:
+        """Put a view in front of each relation, or of those until one of them; a table for one of `tables`.
 
-        `sources` has, for a relation of which only some files are read, the query of these files. A view that
-        is there already and reads the same files stays.
+        `sources` has the query of the files to read, for relations of which not all are. What is there
+        already and reads the same files stays.
         """
         for relation in self._conditions:
             source = sources.get(relation)
-            if relation not in self._made or self._made[relation] != source:
-                self._put(relation, source)
-                self._made[relation] = source
+            kind = "TABLE" if relation in tables else "VIEW"
+            if self._made.get(relation) != (kind, source):
+                self._drop(relation)
+                self._put(kind, relation, source)
+                self._made[relation] = kind, source
             if relation == until:
                 break
 
     def remove(self) -> None:
-        """Drop the temporary views, so that queries read the relations themselves again."""
-        for relation in self._made:
-            self._connection.execute(f"DROP VIEW IF EXISTS temp.{relation}")
-        self._made.clear()
+        """Let queries read the relations themselves again."""
+        for relation in list(self._made):
+            self._drop(relation)
 
-    def _put(self, relation: str, source: str | None) -> None:
-        ((database,),) = self._connection.execute("SELECT current_database()").fetchall()
+    def _drop(self, relation: str) -> None:
+        if relation in self._made:
+            kind, _ = self._made.pop(relation)
+            self._connection.execute(f"DROP {kind} IF EXISTS temp.{relation}")
+
+    @cached_property
+    def _database(self) -> str:
+        ((name,),) = self._connection.execute("SELECT current_database()").fetchall()
+        return str(name)
+
+    def _put(self, kind: str, relation: str, source: str | None) -> None:
         replaced = {**self._clips.get(relation, {}), **_emptied(self._catalog, self._late, relation)}
         columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
         every = f"* REPLACE ({columns})" if replaced else "*"
-        rows = f'"{database}".main.{relation}' if source is None else f"({source})"
+        rows = f'"{self._database}".main.{relation}' if source is None else f"({source})"
         self._connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW {relation} AS"  # noqa: S608 - our own files
+            f"CREATE TEMP {kind} {relation} AS"  # noqa: S608 - our own files
             f" SELECT {every} FROM {rows} AS {relation} WHERE {self._conditions[relation]}"
         )
 
@@ -98,12 +116,14 @@ def stand_ins(
     catalog: Catalog,
     model: Model,
     ranges: InRanges | None,
+    *,
     sources: Mapping[str, str] = NO_SOURCES,
+    tables: Collection[str] = (),
 ) -> Iterator[None]:
-    """Create all temporary views of StandIns for one mart; drop them when the `with` block ends."""
+    """Put all views and tables of StandIns in front of relations while the `with` block runs."""
     views = StandIns(connection, catalog, model, ranges)
     try:
-        views.put(sources)
+        views.put(sources, tables)
         yield
     finally:
         views.remove()

@@ -36,8 +36,11 @@ from analysis.raw_contents import File, extent_sql, to_extent
 from analysis.stored import Stored
 
 RANGE: Final = "its range"
-SMALL_ROWS: Final = 5_000_000  # a relation of fewer rows is read once, for all ranges together
+SMALL_ROWS: Final = 5_000_000  # of a relation of fewer rows, those of all ranges are looked at together
+SMALL_PAIRS: Final = 50_000_000  # so many pairs of a row and a range at most are compared for that
+TABLE_ROWS: Final = 100_000  # so many rows of a relation at most are a table while a range is made
 INTERVAL: Final = re.compile(r"(\w+) >= getvariable\('range_from'\) and \1 < getvariable\('range_to'\)")
+OF_RANGE: Final = re.compile(r"getvariable\('(range_\w+)'\)")
 FROM, TO = "range_from", "range_to"
 FROM_AT, TO_AT = "range_from_at", "range_to_at"  # the same as times, where a range is a day
 
@@ -77,12 +80,14 @@ KINDS: Final[Mapping[str, Kind]] = {
 class Piece:
     """Describes one range of a mart: the SQL variables of its conditions, and the files from which it reads.
 
-    A variable whose name ends in `_at` is a time in microseconds since 1970 UTC. `sources` has, for each
-    relation of which only some files can hold rows of the range, the query of these files.
+    A variable whose name ends in `_at` is a time in microseconds since 1970 UTC. `sources` has the query of
+    the files that can hold its rows, for relations of which not all files can. `tables` are the relations of
+    which it reads few rows.
     """
 
     variables: Mapping[str, int]
     sources: Mapping[str, str]
+    tables: frozenset[str] = frozenset()
 
     @contextmanager
     def narrowing(
@@ -90,7 +95,7 @@ class Piece:
     ) -> Iterator[None]:
         """Make DuckDB queries see only the rows that this range is made of, in a `with` block."""
         _set(connection, self.variables)
-        with stand_ins(connection, catalog, model, model.ranges, self.sources):
+        with stand_ins(connection, catalog, model, model.ranges, sources=self.sources, tables=self.tables):
             yield
 
 
@@ -101,16 +106,22 @@ class OneRange:
         self, connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, first: int, width: int
     ) -> None:
         self.variables = _variables(first, width)
-        self.sources: dict[str, str] = {}
+        self.read: dict[str, tuple[Stored, Sequence[File]]] = {}
+        self.tables: set[str] = set()
         self.inputs: Inputs = {}
         self._connection = connection
         self._views = StandIns(connection, catalog, model, model.ranges)
         self._is_set = False
 
     @property
+    def sources(self) -> dict[str, str]:
+        """Return the queries of the files to read, for relations of which not all are."""
+        return {relation: stored.query(files) for relation, (stored, files) in self.read.items()}
+
+    @property
     def piece(self) -> Piece:
-        """Return this range as a Piece: its SQL variables and the files that it reads."""
-        return Piece(self.variables, self.sources)
+        """Return which rows the range reads."""
+        return Piece(self.variables, self.sources, frozenset(self.tables))
 
     def narrow(self, until: str | None = None) -> None:
         """Make DuckDB queries see only the rows that this range reads, until `close`.
@@ -121,11 +132,21 @@ class OneRange:
         if not self._is_set:
             _set(self._connection, self.variables)
             self._is_set = True
-        self._views.put(self.sources, until=until)
+        self._views.put(self.sources, self.tables, until=until)
+
+    def note_rows(self, relation: str, n_rows: int) -> None:
+        """Note that the range reads at most so many rows of a relation."""
+        if n_rows <= TABLE_ROWS:
+            self.tables.add(relation)
 
     def close(self) -> None:
         """End what `narrow` began: DuckDB queries see all rows again."""
         self._views.remove()
+
+
+def n_rows_of(looked: LookedAt) -> int:
+    """Return the number of rows that a range reads, from what was found out of them."""
+    return int(looked[0].split()[0])
 
 
 def _variables(first: int, width: int) -> dict[str, int]:
@@ -180,13 +201,19 @@ class Ranges:
         read = [_Read(self.catalog, model, ranges, relation, found) for relation in ranges.reads]
         inputs = found.of_model(model)
         kind = KINDS[ranges.by]
+        firsts = self._first_keys(connection, ranges.by)
         small = {
             each.relation: self._at_once(connection, each, grouped)
             for each in read
-            if self.n_rows.get(each.relation, SMALL_ROWS) < SMALL_ROWS
-            and (grouped := each.grouped(ranges, kind.width)) is not None
+            if (n_rows := self.n_rows.get(each.relation, SMALL_ROWS)) < SMALL_ROWS
+            and (
+                grouped := each.grouped(
+                    ranges, kind.width, firsts if n_rows * len(firsts) < SMALL_PAIRS else []
+                )
+            )
+            is not None
         }
-        for first in self._first_keys(connection, ranges.by):
+        for first in firsts:
             one = OneRange(connection, self.catalog, model, first, kind.width)
             try:
                 contents = self._contents(connection, one, read, found, known, small)
@@ -208,6 +235,8 @@ class Ranges:
             kind = KINDS[by]
             firsts = {first for (first,) in connection.execute(kind.query).fetchall()}
             for relation, column in kind.times:
+                if relation not in self.stored:  # a build of some marts lacks what none of them reads
+                    continue
                 for file in self.stored[relation].files:
                     if both := file.extent.get(column):
                         days = range(both[0] // DAY_US, both[1] // DAY_US + 1)
@@ -233,21 +262,23 @@ class Ranges:
         read_before: dict[str, str] = {}  # content of what this range reads, of relations so far
         values: dict[str, int | None] = dict(one.variables)
         for each in read:
+            stored = self.stored.get(each.relation)
+            files = None if stored is None else stored.admitting(each.bounds, values)
+            if stored is not None and files is not None and len(files) < len(stored.files):
+                one.read[each.relation] = stored, files
             if each.relation in small:
                 looked = small[each.relation].get(one.variables[FROM]) or each.nothing
+                one.note_rows(each.relation, n_rows_of(looked))
                 keys[each.relation] = read_before[each.relation] = looked[0]
                 values.update(known_of(each.relation, looked[1]))
                 continue
-            stored = self.stored.get(each.relation)
             held: object = found.contents[each.relation]
             extent = None
-            if stored is not None:
-                files = stored.admitting(each.bounds, values)
+            if stored is not None and files is not None:
+                one.note_rows(each.relation, sum(file.n_rows for file in files))
                 held = [stored.meaning, *stored.contents(files)]
                 if stored.is_summed:  # else columns that nobody reads would count
                     extent = each.extent_of_all(files, values)
-                if len(files) < len(stored.files):
-                    one.sources[each.relation] = stored.query(files)
             others = {name: read_before.get(name) or found.contents[name] for name in each.mentioned}
             key = digest([each.reading, one.variables, held, others])[:32]
             if key not in known and extent is not None:
@@ -255,6 +286,7 @@ class Ranges:
             elif key not in known:
                 one.narrow(each.relation)
                 known[key] = each.look(connection)
+                one.note_rows(each.relation, n_rows_of(known[key]))
             keys[each.relation] = key
             read_before[each.relation] = known[key][0]
             values.update(known_of(each.relation, known[key][1]))
@@ -324,11 +356,12 @@ class _Read:
         """Return the content and the extent of no rows, in the same form as `looked`."""
         return ["0 0", dict.fromkeys(self._asked)]
 
-    def grouped(self, ranges: InRanges, width: int) -> str | None:
-        """Return the query for the content and extent of what each range reads, for all ranges at once.
+    def grouped(self, ranges: InRanges, width: int, firsts: Sequence[int]) -> str | None:
+        """Return the query that looks at the rows of all ranges at once.
 
-        The result is None where the condition has another form than an interval of keys, or than membership
-        in a relation with such a condition.
+        It has one group per range where the condition is an interval of keys, or membership in a relation
+        with such a condition. Else each row is compared with the ranges that begin with `firsts`. The result
+        is None where there are none, or where the condition reads another relation.
         """
         if self.relation in ranges.clips:
             return None
@@ -339,11 +372,29 @@ class _Read:
         match = MEMBER.fullmatch(self._condition)
         over = match and INTERVAL.fullmatch(" ".join(ranges.reads.get(match[3], "").split()))
         if match is None or over is None:
-            return None
+            return self._compared(width, firsts)
         key, own = f"{over[1]} // {width} * {width}", f"{self.relation}.{match[1]}"
         keys = f"SELECT DISTINCT {key} AS first_key, {match[2]} AS member FROM {match[3]}"  # noqa: S608 - as above
         return (
             f"SELECT first_key, {sums} FROM {self.relation} INNER JOIN ({keys}) ON {own} = member GROUP BY 1"  # noqa: S608 - as above
+        )
+
+    def _compared(self, width: int, firsts: Sequence[int]) -> str | None:
+        """Return the query that compares each row with each range."""
+        if not firsts or "select" in self._condition:
+            return None
+        of_ranges = {
+            FROM: "first_key",
+            TO: f"first_key + {width}",
+            FROM_AT: f"make_timestamptz(first_key // {DAY_KEYS} * {DAY_US})",
+            TO_AT: f"make_timestamptz((first_key // {DAY_KEYS} + 1) * {DAY_US})",
+        }
+        shown = ", ".join(f"{value} AS {name}" for name, value in of_ranges.items())
+        ranges = f"SELECT {shown} FROM (SELECT unnest({list(firsts)}) AS first_key)"  # noqa: S608 - numbers
+        condition = OF_RANGE.sub(r"its_range.\1", self._condition)
+        return (
+            f"SELECT its_range.{FROM}, {self._sums.removeprefix('SELECT ')} FROM {self.relation}"  # noqa: S608 - our own heads
+            f" INNER JOIN ({ranges}) AS its_range ON {condition} GROUP BY 1"
         )
 
     @property

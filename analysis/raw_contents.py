@@ -25,11 +25,12 @@ NO_COLUMNS: Final[Mapping[str, list[str]]] = {}
 
 
 class File(NamedTuple):
-    """Holds the path of a file, a text that identifies its rows, and the least and greatest values in it."""
+    """Names a file, what identifies its rows, between which values they lie, and how many there are."""
 
     path: str
     content: str
     extent: Extent
+    n_rows: int
 
 
 class Content(NamedTuple):
@@ -71,7 +72,7 @@ def raw_contents(
                 extent = extent_of(connection, rows, named)
                 facts = [status.st_size, status.st_mtime_ns, content.n_rows, content.total, extent, named]
             found[key] = facts
-            files.append(File(key, f"{facts[2]} {facts[3]}", facts[4]))
+            files.append(File(key, f"{facts[2]} {facts[3]}", facts[4], facts[2]))
         totals = [found[file.path][2:4] for file in files]
         n_rows, total = (sum(numbers) for numbers in zip(*totals, strict=True)) if totals else (0, 0)
         contents[name] = Content(n_rows, total, tuple(files))

@@ -124,7 +124,7 @@ def of_parts(parts: PartsFolder, made: Sequence[Part], types: Types) -> Stored:
     """Return the files of a stored mart, its parts, as a Stored."""
     by_file = {part.file: part for part in made}
     return Stored(
-        tuple(File(part.file, part.content, part.extent) for part in made),
+        tuple(File(part.file, part.content, part.extent, part.n_rows) for part in made),
         "",
         lambda files: parts.rows_sql([by_file[file.path] for file in files], types),
     )

@@ -22,7 +22,7 @@ def test_no_value_is_in_two_groups(first: list[list[int]], second: list[list[int
     """The groups hold each file once, and share no value of the column that tells them apart."""
     both = list(zip(first, second, strict=False))
     files = tuple(
-        File(str(number), "", {"a": [min(a), max(a)], "b": [min(b), max(b)]})
+        File(str(number), "", {"a": [min(a), max(a)], "b": [min(b), max(b)]}, len(a))
         for number, (a, b) in enumerate(both)
     )
 
@@ -36,7 +36,11 @@ def test_no_value_is_in_two_groups(first: list[list[int]], second: list[list[int
 
 def test_a_column_of_which_a_file_tells_nothing_puts_none_apart() -> None:
     """A file with only nulls, or without an extent, could hold any key."""
-    known, empty, unknown = File("k", "", {"a": [1, 2]}), File("e", "", {"a": None}), File("u", "", {})
+    known, empty, unknown = (
+        File("k", "", {"a": [1, 2]}, 1),
+        File("e", "", {"a": None}, 1),
+        File("u", "", {}, 1),
+    )
 
     assert len(Stored((known, empty), "", lambda _files: "").apart(["a"])) == 1
     assert len(Stored((known, unknown), "", lambda _files: "").apart(["a"])) == 1
