@@ -10,15 +10,14 @@ from typing import Final, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet
-from analysis.catalog import READ_FOR_INPUTS, Catalog, Model
+from analysis.candidates import CANDIDATES, candidate_inputs, candidate_parts
+from analysis.catalog import Catalog, Model
 from analysis.fingerprints import (
     READS,
     UNKNOWN,
     Fingerprints,
     is_known,
-    package_hash,
     table_content,
 )
 from analysis.late import EARLY, early_name, filling, stand_ins
@@ -30,17 +29,7 @@ from analysis.schedule import Crew, Hands, Job, Making, Waiting, graph_of, make_
 from analysis.stored import Stored, of_parts, of_staging
 from collector.dataset.open import Dataset
 
-CANDIDATES: Final = "pool_candidates"
 LEAST_ROWS: Final = 10_000  # what reads fewer is made in less time than it takes to hand it out
-# Selects every coinbase of our blocks and of imported block tables; the imported ones have no outputs.
-ATTRIBUTED: Final = """
-    SELECT block_hash, height, coinbase_script, coinbase_outputs FROM stg_blocks
-    UNION ALL
-    SELECT block_hash, min(height), arg_min(coinbase_script, source), []
-    FROM (FROM stg_external_blocks WHERE coinbase_script IS NOT NULL) ANTI JOIN stg_blocks USING (block_hash)
-    GROUP BY block_hash
-    ORDER BY height, block_hash
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +152,7 @@ class IncrementalMarts:
     def plan(self) -> list[PlannedMart]:
         """Return what `make` would do with each stored mart, and why; nothing is made."""
         found = self.fingerprints()
-        planned = [self._planned(CANDIDATES, self._candidate_inputs(found), found)]
+        planned = [self._planned(CANDIDATES, candidate_inputs(self.rules, found), found, in_ranges=True)]
         for model in self._marts():
             inputs = found.of_model(model)
             if model.is_view:
@@ -199,15 +188,7 @@ class IncrementalMarts:
             model.name: digest(found.of_query(model.sql, ())) for model in self.catalog.layer("staging")
         }
         self.stored.update(of_staging(self.catalog, self.dataset, self.raw, meanings))
-        inputs = self._candidate_inputs(found)
-        if self.parts.find(CANDIDATES, inputs) is None:
-            candidates = match_candidates(self.rules, connection.sql(ATTRIBUTED).to_arrow_table())
-            connection.register("found_candidates", candidates)
-        recipe = _Recipe(CANDIDATES, inputs, "FROM found_candidates", {}, ())
-        steps.reach(CANDIDATES)
-        parts = [self._made_here(connection, recipe, steps)]
-        self._create(connection, parts, {}, inside_bytes)
-        _note(found, CANDIDATES, parts)
+        self._make_candidates(connection, found, steps, inside_bytes)
         begin = partial(self._making, connection, found, steps, inside_bytes)
         models = {model.name: model for model in self._marts()}
         if self.hands is None:
@@ -261,12 +242,25 @@ class IncrementalMarts:
         for model in self.catalog.layer("marts"):
             yield model if self.is_cut else replace(model, ranges=None, late=None)
 
-    def _candidate_inputs(self, found: Fingerprints) -> dict[str, str]:
-        """Return a hash, by name, of each thing that decides which pool rules match each block."""
-        return found.of_query(ATTRIBUTED, READ_FOR_INPUTS) | {
-            "a pool rule": self.rules.hash,
-            "the matching": package_hash("analysis.attribution"),
-        }
+    def _make_candidates(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        found: Fingerprints,
+        steps: "_Steps",
+        inside_bytes: int,
+    ) -> None:
+        """Match the coinbases with the pool rules, where that is not known, and create what was found."""
+        inputs = candidate_inputs(self.rules, found)
+        steps.reach(CANDIDATES)
+        parts = self.parts.find_ranges(CANDIDATES, inputs)
+        if parts is None:
+            begun_s = time.monotonic()
+            self._begin(CANDIDATES, steps)
+            parts = list(candidate_parts(connection, self.rules, self.parts, inputs))
+            self.parts.keep_ranges(CANDIDATES, inputs, parts, time.monotonic() - begun_s, {})
+        self.used += parts
+        self._create(connection, parts, {}, inside_bytes)
+        _note(found, CANDIDATES, parts)
 
     def _planned(
         self, name: str, inputs: Inputs, found: Fingerprints, *, in_ranges: bool = False
@@ -325,7 +319,7 @@ class IncrementalMarts:
         """Return one part, a Parquet file of a mart; make it in this process if it is missing."""
         part = self.parts.find(recipe.name, recipe.inputs)
         if part is None:
-            self._begin(recipe, steps)
+            self._begin(recipe.mart, steps)
             part = self.parts.make(connection, *recipe)
         self.used.append(part)
         return part
@@ -339,7 +333,7 @@ class IncrementalMarts:
         """
         part = self.parts.find(recipe.name, recipe.inputs)
         if part is None:
-            self._begin(recipe, steps)
+            self._begin(recipe.mart, steps)
             mart, rows = recipe.mart, self._rows_below(recipe.mart)
             job = crew.begin(mart, recipe.name, recipe.inputs, rows, early=early)
             yield [job]
@@ -351,11 +345,11 @@ class IncrementalMarts:
         """Return how to read each stored mart that a mart reads, directly or through views, by name."""
         return {name: self._rows[name] for name in self.catalog.stored_below(mart) if name in self._rows}
 
-    def _begin(self, recipe: "_Recipe", steps: "_Steps") -> None:
-        """Report that a mart is being made, unless that was reported before."""
-        if recipe.mart not in self.made:
-            steps.tell(recipe.mart)
-            self.made.append(recipe.mart)
+    def _begin(self, mart: str, steps: "_Steps") -> None:
+        """Tell that a mart is made now, once."""
+        if mart not in self.made:
+            steps.tell(mart)
+            self.made.append(mart)
 
     def _found(self, name: str, inputs: Inputs, *, in_ranges: bool) -> list[Part] | None:
         """Return the parts of a mart that were made of exactly these inputs; None if any is missing."""
@@ -379,7 +373,7 @@ class IncrementalMarts:
         parts = self.parts.find_ranges(recipe.name, recipe.inputs)
         if parts is None:
             begun_s = time.monotonic()
-            self._begin(recipe, steps)
+            self._begin(recipe.mart, steps)
             mart, rows = recipe.mart, self._rows_below(recipe.mart)
             found: list[Part | Job] = []
             for one in walk:

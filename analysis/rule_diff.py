@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet
+from analysis.candidates import ATTRIBUTED
 from analysis.catalog import load_catalog
 from analysis.database import connect
-from analysis.incremental import ATTRIBUTED, create_model
+from analysis.incremental import create_model
 from analysis.raw_views import create_views, open_dataset
 
 COLUMNS: Final = (

@@ -4,16 +4,16 @@ import platform
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from analysis import manifest
 from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet, load_rules
+from analysis.candidates import ATTRIBUTED, CANDIDATES
 from analysis.catalog import load_catalog
 from analysis.errors import WarehouseError
-from analysis.incremental import ATTRIBUTED
 from analysis.raw_views import open_dataset
 from analysis.warehouse.export import MART, STAGING
 from analysis.warehouse.functions import register, spark_type
@@ -22,8 +22,6 @@ from analysis.warehouse.translate import translated_query
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_types
 from collector.dataset.schema import TABLES, Table
-
-CANDIDATES: Final = "pool_candidates"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from analysis.attribution.match import match_candidates
 from analysis.attribution.rules import RuleSet, load_rules
+from analysis.candidates import ATTRIBUTED, CANDIDATES
 from analysis.catalog import load_catalog
 from analysis.checks import run_checks
 from analysis.database import connect
 from analysis.incremental import (
-    ATTRIBUTED,
-    CANDIDATES,
     create_input,
     create_model,
     create_staging,

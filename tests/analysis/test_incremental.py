@@ -97,6 +97,29 @@ def add_block(dataset: Path, height: int = 4) -> None:
     write_table(path, TABLES["blocks"], [BLOCKS[height - 1]])
 
 
+def test_a_new_block_matches_the_coinbases_of_its_own_heights_alone(tmp_path: Path) -> None:
+    """What the rules match 5,000 heights below stays in its file, and a build from nothing finds the same."""
+    far = {"block_hash": "f1", "prev_hash": "f0", "height": 5001, "coinbase_script": "/Beta/"}
+    dataset = write_world(tmp_path / "dataset", {"blocks": [*BLOCKS[:3], far]})
+    database = built(dataset, marts=["block_pool"]).database
+    folder = parts_folder(database) / "pool_candidates"
+    before = {path.name for path in folder.iterdir()}
+    path = dataset / "chain=regtest" / "blocks" / "part=2" / "b.parquet"
+    write_table(path, TABLES["blocks"], [far | {"block_hash": "f2", "prev_hash": "f1", "height": 5002}])
+
+    again = built(dataset, marts=["block_pool"])
+
+    assert "pool_candidates" in again.made
+    with open_parts(database) as parts:
+        named = {Path(file).name for file in parts.state.in_ranges["pool_candidates"].files}
+    assert (len(before), len(named), len(before & named)) == (2, 2, 1)
+    anew = built(dataset, "anew.duckdb", marts=["block_pool"])
+    query = "FROM pool_candidates ORDER BY ALL"
+    with open_database(again.database) as found, open_database(anew.database) as expected:
+        assert found.sql(query).fetchall() == expected.sql(query).fetchall()
+        assert len(found.sql(query).fetchall()) == len(BLOCKS[:3]) + 2
+
+
 def test_a_repeated_build_makes_nothing(dataset: Path) -> None:
     """The second build leaves the file as it is, and tells the same results."""
     first = built(dataset)

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from analysis.candidates import CANDIDATES
 from analysis.catalog import load_catalog
-from analysis.incremental import CANDIDATES
 from analysis.late import early_name
 from tests.bench.part_times import names_in_ranges
 
@@ -39,7 +39,7 @@ def nodes(parts: Mapping[str, Sequence[float]]) -> list[Node]:
     catalog = load_catalog()
     ranged = names_in_ranges()
     behind: dict[str, frozenset[str]] = {name: frozenset([name]) for name in parts}
-    found = [Node(CANDIDATES, parts[CANDIDATES], frozenset(), is_ranged=False)]
+    found = [Node(CANDIDATES, parts[CANDIDATES], frozenset(), is_ranged=True)]
     for model in catalog.models:
         after = frozenset[str]().union(*(behind.get(name, frozenset()) for name in model.references))
         if model.is_view or model.name not in parts:
