@@ -16,11 +16,13 @@ from analysis.catalog import Catalog, Model, Severity
 from analysis.errors import DatabaseError
 from analysis.fingerprints import Fingerprints
 from analysis.parts import digest
+from analysis.raw_contents import File
 from analysis.stored import Stored
 
 Outcome = Literal["passed", "warned", "failed", "not applicable"]
 COLUMNS: Final = ("name", "outcome", "n_offending", "reason")
 GRAIN_CHECK: Final = "_grain"
+TOGETHER_ROWS: Final = 1_000_000  # of files that one query looks at for equal keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,28 +218,69 @@ def _run_if_changed(
         earlier.known[check.name] = [inputs, result.n_offending, result.missing, {}]
         return result
     before = {} if known is None else known[3]
-    found = {key: before[key] if key in before else _count(connection, sql) for key, sql in groups.items()}
+    new = {key: files for key, files in groups.items() if key not in before}
+    found = {key: before[key] for key in groups if key in before} | _counted_apart(
+        connection, check, earlier, new
+    )
     n_offending = sum(found.values())
     earlier.known[check.name] = [inputs, n_offending, None, found]
     return check.result(n_offending, None)
 
 
-def _groups(check: _Check, earlier: EarlierChecks) -> dict[str, str]:
-    """Return the query that checks each group of files by itself, by a hash of the group.
+def _groups(check: _Check, earlier: EarlierChecks) -> dict[str, list[File]]:
+    """Map what is in each group of files that can be checked by itself to these files.
 
     Rows with equal keys are in one group. Where no files are known, there is one group, with the whole check.
     """
     model = check.keyed
     stored = None if model is None else earlier.stored.get(model.name)
     if model is None or stored is None:
-        return {"": check.sql}
-    groups = stored.apart(model.grain)
+        return {"": []}
+    meaning = digest([check.sql, stored.meaning])
     return {
-        digest([check.sql, stored.meaning, [file.content for file in files]])[:32]: duplicates(
-            model, stored.query(files)
-        )
-        for files in groups
+        digest([meaning, *(file.content for file in files)])[:32]: files
+        for files in stored.apart(model.grain)
     }
+
+
+def _counted_apart(
+    connection: duckdb.DuckDBPyConnection,
+    check: _Check,
+    earlier: EarlierChecks,
+    groups: Mapping[str, list[File]],
+) -> dict[str, int]:
+    """Return how many rows of each group break the rule that keys are unique.
+
+    Many groups without such a row are found out by one query.
+    """
+    found: dict[str, int] = {}
+    if check.keyed is None:
+        return found
+    stored = earlier.stored[check.keyed.name]
+    for together in _batches(groups):
+        files = [file for key in together for file in groups[key]]
+        n_offending = _count(connection, duplicates(check.keyed, stored.query(files)))
+        for key in together:
+            alone = n_offending if len(together) == 1 or n_offending == 0 else None
+            if alone is None:
+                alone = _count(connection, duplicates(check.keyed, stored.query(groups[key])))
+            found[key] = alone
+    return found
+
+
+def _batches(groups: Mapping[str, list[File]]) -> Iterator[list[str]]:
+    """Yield the groups, several of few rows together."""
+    batch: list[str] = []
+    n_rows = 0
+    for key, files in groups.items():
+        n_own = sum(file.n_rows for file in files)
+        if batch and n_rows + n_own > TOGETHER_ROWS:
+            yield batch
+            batch, n_rows = [], 0
+        batch.append(key)
+        n_rows += n_own
+    if batch:
+        yield batch
 
 
 def _run(connection: duckdb.DuckDBPyConnection, check: _Check) -> CheckResult:

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -123,6 +123,7 @@ class PartsFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = _read_state(folder)
+        self._newest = {part.name: part for part in self.state.parts.values()}
 
     def path(self, part: Part) -> Path:
         """Return the path of a part, which is a Parquet file of a mart."""
@@ -156,7 +157,7 @@ class PartsFolder:
         """Return the record of how a mart was made last, whatever its inputs; None if it never was."""
         if name in self.state.in_ranges:
             return self.state.in_ranges[name]
-        return next((part for part in reversed(self.state.parts.values()) if part.name == name), None)
+        return self._newest.get(name)
 
     def make(  # noqa: PLR0917 - the parts of one recipe
         self,
@@ -173,7 +174,7 @@ class PartsFolder:
     def add(self, part: Part) -> Part:
         """Record a part whose file was written, in memory and in parts.log; return the part."""
         self.state.parts.pop(part.file, None)
-        self.state.parts[part.file] = part
+        self.state.parts[part.file] = self._newest[part.name] = part
         self._log({"part": _as_record(part)})
         return part
 
@@ -397,8 +398,8 @@ def _replaced(types: Types, type_: str) -> str:
 
 
 def _as_record(made: Part | MadeInRanges) -> dict[str, Any]:
-    """Return a Part or MadeInRanges as a dict for JSON; `asdict` would also copy all its inputs each time."""
-    return {each.name: getattr(made, each.name) for each in fields(made)}
+    """Return the fields by name; `asdict` would also copy all inputs, at each write of parts.json."""
+    return {name: getattr(made, name) for name in made.__slots__}
 
 
 def _content(path: Path) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from analysis import checks
 from analysis.catalog import load_catalog
 from analysis.checks import CheckResult, counted, why_not_applicable
 from analysis.engine import build
@@ -165,3 +166,20 @@ def test_reasons_are_said_once() -> None:
         "not applicable: a, b: no block",
         "not applicable: the grain of relations without rows: 2",
     ]
+
+
+@pytest.mark.parametrize("together", [1, 1_000_000], ids=["alone", "together"])
+def test_equal_keys_are_counted_however_many_files_are_looked_at_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    """Two of three days have a transaction twice; a fourth day adds one, and the earlier counts stay."""
+    monkeypatch.setattr(checks, "TOGETHER_ROWS", together)
+    dataset = write_world(tmp_path / "dataset", {"blocks": BLOCKS})
+    for day, txids in enumerate(["abb", "ab", "aab", "aa"]):
+        rows = [{"txid": txid, "entered_at": day * 86_400 + 60} for txid in txids]
+        path = dataset / "chain=regtest" / "mempool_txs" / f"part={day}" / "a.parquet"
+        write_table(path, TABLES["mempool_txs"], rows)
+        if day > 1:
+            result = build(dataset, RULES, tmp_path / "a.duckdb", marts=["mempool_entries"])
+            found = {check.name: check.n_offending for check in result.checks}
+            assert found["stg_mempool_txs_grain"] == day
