@@ -208,10 +208,13 @@ def _paired(
     lists: pa.ChunkedArray,
     sizes: pa.ChunkedArray,
 ) -> pa.Array:
-    """Apply `statistic` to each row's list of counts and number; return the results as an Arrow column."""
-    rows = zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
-    found = [statistic(np.array(counts or [], float), float(size or 0)) for counts, size in rows]
-    return pa.array([_as_dicts(each) for each in found], type_)
+    """Apply `statistic` to the list of counts and the number of each row; return the results as a column."""
+    rows = [
+        (tuple(counts or ()), size or 0)
+        for counts, size in zip(lists.to_pylist(), sizes.to_pylist(), strict=True)
+    ]
+    found = {row: _as_dicts(statistic(np.array(row[0], float), float(row[1]))) for row in dict.fromkeys(rows)}
+    return pa.array([found[row] for row in rows], type_)
 
 
 def _as_dicts(found: Interval | list[Interval] | None) -> Any:

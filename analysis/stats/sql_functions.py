@@ -5,7 +5,7 @@ their arguments, so two builds of the same dataset give the same numbers.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import duckdb
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 Numbers = npt.NDArray[np.float64]
+SHORT: Final = 500  # numbers of a row by which it is known again
 
 
 class SqlFunction(NamedTuple):
@@ -51,14 +52,25 @@ def by_row(
 ) -> pa.Array:
     """Return an Arrow column of structs: a statistic of each row, whose lists become array arguments.
 
-    Nulls inside a list are left out. A result of None becomes a struct of nulls, and NaN becomes null.
+    Nulls inside a list are left out. A result of None becomes a struct of nulls, and NaN becomes null. Equal
+    rows of short lists are computed once: without owners, pools and owners have the same blocks.
     """
     nothing = (np.nan,) * type_.num_fields
-    results = [
-        [None if np.isnan(value) else value for value in statistic(*map(_list, row)) or nothing]
-        for row in zip(*columns, strict=True)
-    ]
-    return pa.array([dict(zip(type_.names, result, strict=True)) for result in results], type_)
+    known: dict[tuple[bytes, ...], dict[str, float | None]] = {}
+    results = []
+    for row in zip(*columns, strict=True):
+        lists = [_list(scalar) for scalar in row]
+        is_short = sum(map(len, lists)) <= SHORT
+        key = tuple(numbers.tobytes() for numbers in lists) if is_short else ()
+        found = known.get(key) if is_short else None
+        if found is None:
+            values = statistic(*lists) or nothing
+            numbers = [None if np.isnan(value) else value for value in values]
+            found = dict(zip(type_.names, numbers, strict=True))
+            if is_short:
+                known[key] = found
+        results.append(found)
+    return pa.array(results, type_)
 
 
 def _list(scalar: Any) -> Numbers:
