@@ -118,6 +118,27 @@ select
     and ordered_sum(case when given.number > 9 then given.number end) is null
 from (values (0.3e0), (null), (0.2e0), (0.1e0)) as given (number);
 
+-- The features of a transaction by what it shows itself; see transaction_feature. What is null shows nothing.
+create macro features_of(
+    version, output_types, op_return_bytes, n_dust_outputs, n_envelopes, fee_sat, vsize_vb
+) as
+list_filter(
+    [
+        case when version = 3 then 'truc' end,
+        case when list_contains(output_types, 'anchor') then 'anchor' end,
+        case when n_dust_outputs > 0 and fee_sat = 0 then 'ephemeral_dust' end,
+        case when op_return_bytes > 83 then 'large_op_return' end,
+        case when fee_sat < vsize_vb then 'below_1_sat_vb' end,
+        case when n_envelopes > 0 then 'envelope' end,
+        case when list_contains(output_types, 'multisig') then 'bare_multisig' end
+    ],
+    lambda feature: feature is not null
+);
+-- Test
+select
+    features_of(3, ['anchor'], null, 1, null, 0, 100) = ['truc', 'anchor', 'ephemeral_dust', 'below_1_sat_vb']
+    and len(features_of(null, null, null, null, null, null, null)) = 0;
+
 -- Bytes as a text: printable ASCII as it is, but quotes, backslashes and all other bytes as \xNN.
 create macro printable(bytes) as
 cast(bytes as varchar);

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES, Table
@@ -229,6 +230,8 @@ def _events(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
         names = np.where(is_block[:, None], block_hashes(subject[rows]), txids(subject[rows]))
         is_removal = event[rows] == b"R"
         reasons = REASONS[txs.left_kind[np.where(is_removal, subject[rows], 0)]]
+        newest = np.maximum(np.searchsorted(txs.entered_us, time[rows], side="right") - 1, 0)
+        is_replaced = is_removal & (reasons == "replaced")
         yield (
             "mempool_events",
             f"part-{part:03}",
@@ -239,6 +242,7 @@ def _events(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 "hash": names,
                 "mempool_sequence": pa.array(subject[rows], mask=event[rows] != b"A"),
                 "removal_reason": pa.array(reasons, mask=~is_removal),
+                "replaced_by": pc.if_else(pa.array(is_replaced), _binary(txids(newest)), None),
             },
         )
 
@@ -306,6 +310,7 @@ def _confirmed(world: World, numbers: range) -> dict[str, Any]:
         "size_bytes": vsize,
         "fee_sat": pa.array(np.where(known, txs.fee_sat[inside], 150), mask=is_coinbase),
         "is_coinbase": is_coinbase,
+        "version": np.where(known & (place % 16 == 3), 3, 2),
     }
 
 

@@ -1,7 +1,7 @@
 /*
 summary = "How many transactions waited in a node's mempool when a block reached it."
 method = """
-Stays of mempool_residence that were waiting at the block's cut, including the block's own transactions. Only blocks
+Stays of mempool_residence that were waiting at the block's cut (cut_turnover), including the block's own transactions. Only blocks
 at which the mempool is known have a row (mempool_cuts.is_measured). Where several nodes have a row, the node that
 connected the block first shows best what the pool could know, because more transactions have reached later nodes.
 """
@@ -17,36 +17,17 @@ n_own = "BIGINT  those of them that the block took"
 */
 with
 
-begun as (
+turnover as (
     select
         node,
-        first_cut_no as cut_no,
-        count(*) as n_mempool,
-        count(*) filter (where fee_sat is null or vsize_vb is null) as n_unrated
-    from mempool_residence
-    where first_cut_no <= last_cut_no
-    group by node, first_cut_no
-),
-
-ended as (
-    select
-        node,
-        last_cut_no as cut_no,
-        count(*) as n_mempool,
-        count(*) filter (where fee_sat is null or vsize_vb is null) as n_unrated
-    from mempool_residence
-    where first_cut_no <= last_cut_no
-    group by node, last_cut_no
-),
-
-own as (
-    select
-        node,
-        mined_cut_no as cut_no,
-        count(*) as n_own
-    from mempool_residence
-    where first_cut_no <= last_cut_no and mined_cut_no is not null
-    group by node, mined_cut_no
+        cut_no,
+        sum(n_begun) as n_begun,
+        sum(n_begun_unrated) as n_begun_unrated,
+        sum(n_ended) as n_ended,
+        sum(n_ended_unrated) as n_ended_unrated,
+        cast(sum(n_own) as bigint) as n_own
+    from cut_turnover
+    group by node, cut_no
 ),
 
 totals as (
@@ -56,16 +37,15 @@ totals as (
         mempool_cuts.cut_no,
         mempool_cuts.connected_at,
         mempool_cuts.is_measured,
-        sum(coalesce(begun.n_mempool, 0) - coalesce(ended.n_mempool, 0)) over in_order
-        + coalesce(ended.n_mempool, 0) as n_mempool,
-        sum(coalesce(begun.n_unrated, 0) - coalesce(ended.n_unrated, 0)) over in_order
-        + coalesce(ended.n_unrated, 0) as n_unrated
+        coalesce(turnover.n_own, 0) as n_own,
+        -- What ends with a cut still waits at it.
+        sum(coalesce(turnover.n_begun, 0) - coalesce(turnover.n_ended, 0)) over in_order
+        + coalesce(turnover.n_ended, 0) as n_mempool,
+        sum(coalesce(turnover.n_begun_unrated, 0) - coalesce(turnover.n_ended_unrated, 0)) over in_order
+        + coalesce(turnover.n_ended_unrated, 0) as n_unrated
     from mempool_cuts
-    left join begun
-        on mempool_cuts.node = begun.node and mempool_cuts.cut_no = begun.cut_no
-    -- What ends with a cut still waits at it.
-    left join ended
-        on mempool_cuts.node = ended.node and mempool_cuts.cut_no = ended.cut_no
+    left join turnover
+        on mempool_cuts.node = turnover.node and mempool_cuts.cut_no = turnover.cut_no
     window in_order as (partition by mempool_cuts.node order by mempool_cuts.cut_no)
 )
 
@@ -76,9 +56,7 @@ select
     row_number() over (partition by totals.block_hash order by totals.connected_at, totals.node) as node_no,
     cast(totals.n_mempool as bigint) as n_mempool,
     cast(totals.n_unrated as bigint) as n_unrated,
-    coalesce(own.n_own, 0) as n_own
+    totals.n_own
 from totals
-left join own
-    on totals.node = own.node and totals.cut_no = own.cut_no
 where totals.is_measured
 order by totals.node, totals.cut_no

@@ -25,12 +25,11 @@ announced as (
     select
         node,
         session,
-        hash as block_hash,
-        received_at as connected_at,
-        stream_position(received_at, sequence) as position,
+        block_hash,
+        connected_at,
+        stream_position(connected_at, sequence) as position,
         true as is_announced
-    from stg_mempool_events
-    where event = 'C' and kind = 'pushed'
+    from connected_messages
 ),
 
 inferred as (

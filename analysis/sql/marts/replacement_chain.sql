@@ -2,7 +2,8 @@
 summary = "Who replaced whom in a node's mempool, over every hop, with the fees of both."
 method = """
 One row per stay (mempool_residence) that ended by a replacement, as the R of mempool_events says with replaced_by. The
-replacement's own stay is the next one of that transaction at the node. Where it was replaced too, the chain goes on; a
+replacement's own stay is the next one of that transaction at the node that begins on the UTC day of the R or on the day
+after it (replacement_stays). Where it was replaced too, the chain goes on; a
 transaction that comes back and is replaced again makes a new hop, so a chain never goes in a circle. One transaction
 can replace several: then several rows name it. hop counts from the longest of the ways that lead to the row. Chains end
 where the replacement was never seen to enter; by_stay_no is then null.
@@ -31,12 +32,11 @@ with recursive
 removals as (
     select
         node,
-        hash as txid,
+        txid,
         replaced_by,
-        received_at as replaced_at,
-        stream_position(received_at, sequence) as position
-    from stg_mempool_events
-    where event = 'R' and removal_reason = 'replaced' and replaced_by is not null
+        replaced_at,
+        stream_position(replaced_at, sequence) as position
+    from replacements
 ),
 
 replaced as (
@@ -51,7 +51,7 @@ replaced as (
         stay.fee_sat,
         stay.vsize_vb
     from removals
-    inner join mempool_residence as stay
+    inner join replacement_stays as stay
         on
             removals.node = stay.node
             and removals.txid = stay.txid
@@ -63,11 +63,12 @@ next_stays as (
         replaced.stay_no,
         arg_min(stay.stay_no, stay.position) as by_stay_no
     from replaced
-    inner join mempool_residence as stay
+    inner join replacement_stays as stay
         on
             replaced.node = stay.node
             and replaced.replaced_by = stay.txid
             and replaced.position < stay.position
+            and stay.stay_no // 1000000000 - epoch_us(replaced.replaced_at) // 86400000000 <= 1
     group by replaced.stay_no
 ),
 
@@ -133,10 +134,10 @@ inner join replaced as last_replaced
     on ends.end_stay_no = last_replaced.stay_no
 left join next_stays
     on replaced.stay_no = next_stays.stay_no
-left join mempool_residence as replacement
+left join replacement_stays as replacement
     on next_stays.by_stay_no = replacement.stay_no
 left join next_stays as last_next
     on ends.end_stay_no = last_next.stay_no
-left join mempool_residence as last_stay
+left join replacement_stays as last_stay
     on last_next.by_stay_no = last_stay.stay_no
 order by replaced.stay_no
