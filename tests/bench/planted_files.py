@@ -242,7 +242,7 @@ def _events(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 "hash": names,
                 "mempool_sequence": pa.array(subject[rows], mask=event[rows] != b"A"),
                 "removal_reason": pa.array(reasons, mask=~is_removal),
-                "replaced_by": pc.if_else(pa.array(is_replaced), _binary(txids(newest)), None),
+                "replaced_by": pc.if_else(pa.array(is_replaced), binary(txids(newest)), None),
             },
         )
 
