@@ -137,7 +137,7 @@ list_filter(
 -- Test
 select
     features_of(3, ['anchor'], null, 1, null, 0, 100) = ['truc', 'anchor', 'ephemeral_dust', 'below_1_sat_vb']
-    and len(features_of(null, null, null, null, null, null, null)) = 0;
+    and len(features_of(null, cast(null as varchar[]), null, null, null, null, null)) = 0;
 
 -- Bytes as a text: printable ASCII as it is, but quotes, backslashes and all other bytes as \xNN.
 create macro printable(bytes) as
