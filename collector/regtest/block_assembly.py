@@ -5,7 +5,7 @@ before it in the same package, or in an earlier package.
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -94,11 +94,17 @@ def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
         for ancestor in family:
             descendants[ancestor].append(txid)
     done = set(taken)
+    own = {txid: candidate.fee_sat / candidate.vsize_vb for txid, candidate in view.items()}
+    # Of each transaction with its ancestors that are not taken yet.
+    left = {txid: family - done for txid, family in ancestors.items()} if done else ancestors
+    fees_sat = {txid: sum(view[each].fee_sat for each in family) for txid, family in left.items()}
+    sizes_vb = {txid: sum(view[each].vsize_vb for each in family) for txid, family in left.items()}
+    ties = {txid: _tie_break(txid) for txid in view}
 
     def score(txid: str) -> float:
-        return min(_feerate(view, [txid]), _feerate(view, ancestors[txid] - done))
+        return min(own[txid], fees_sat[txid] / sizes_vb[txid])
 
-    best = [(-score(txid), _tie_break(txid), txid) for txid in view if txid not in done]
+    best = [(-score(txid), ties[txid], txid) for txid in view if txid not in done]
     heapq.heapify(best)
     order: Order = []
     while best:
@@ -108,8 +114,12 @@ def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
         package = _in_topological_order(ancestors[txid] - done, ancestors)
         done.update(package)
         order.append(package)
+        for member in package:
+            for each in descendants[member]:
+                fees_sat[each] -= view[member].fee_sat
+                sizes_vb[each] -= view[member].vsize_vb
         for changed in {each for member in package for each in descendants[member]} - done:
-            heapq.heappush(best, (-score(changed), _tie_break(changed), changed))
+            heapq.heappush(best, (-score(changed), ties[changed], changed))
     return order
 
 
@@ -128,9 +138,11 @@ def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
     for package in order:
         candidates = [view[txid] for txid in package]
         needed_wu = sum(candidate.weight_wu for candidate in candidates)
-        inside = chosen.keys() | set(package)
         if needed_wu <= left_wu and all(
-            parent in inside for candidate in candidates for parent in candidate.parents if parent in view
+            parent in chosen or parent in package
+            for candidate in candidates
+            for parent in candidate.parents
+            if parent in view
         ):
             chosen.update((candidate.txid, candidate) for candidate in candidates)
             left_wu -= needed_wu
@@ -211,7 +223,9 @@ def _ancestors(view: MempoolView) -> dict[str, set[str]]:
     return {txid: family(txid) for txid in view}
 
 
-def _in_topological_order(txids: Iterable[str], ancestors: Mapping[str, set[str]]) -> list[str]:
+def _in_topological_order(txids: Collection[str], ancestors: Mapping[str, set[str]]) -> list[str]:
+    if len(txids) == 1:
+        return list(txids)
     return sorted(txids, key=lambda txid: (len(ancestors[txid]), _tie_break(txid)))
 
 

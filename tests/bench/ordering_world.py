@@ -129,8 +129,9 @@ class Miner:
     def _entry(self, number: int, feerate: float, *, is_planted: bool) -> Candidate:
         """Make a transaction; some are children of one that waits."""
         vsize_vb = self.draw.randrange(110, 300)
-        waiting = [txid for txid, entry in self.view.items() if not entry.is_planted]
-        is_child = waiting and not is_planted and self.draw.random() < CHILD_RATIO
+        any_waits = any(not entry.is_planted for entry in self.view.values())
+        is_child = any_waits and not is_planted and self.draw.random() < CHILD_RATIO
+        waiting = [txid for txid, entry in self.view.items() if is_child and not entry.is_planted]
         return Candidate(
             txid=f"{number:064x}",
             raw=b"",
