@@ -15,7 +15,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal, InvalidOperation
 from http import HTTPStatus
@@ -93,7 +93,7 @@ class RpcClient:
     def __repr__(self) -> str:
         return f"RpcClient({self.url!r})"
 
-    def call(self, method: str, *params: Any, without: Collection[str] = ()) -> Any:
+    def call(self, method: str, *params: Any, without: frozenset[str] = frozenset()) -> Any:
         """Call `method` and return its result.
 
         Field names in `without` are left out of every object in the result. Raises NodeUnavailable (out of
@@ -182,7 +182,7 @@ class RpcClient:
             before_pause=say_once,
         )
 
-    def _call(self, method: str, params: Sequence[Any], without: Collection[str]) -> Any:
+    def _call(self, method: str, params: Sequence[Any], without: frozenset[str]) -> Any:
         """Call one method once, without a repetition, and return its result."""
         response = self._post({"id": next(self._ids), "method": method, "params": list(params)})
         return _result(method, self._parsed(response, without))
@@ -317,10 +317,12 @@ class RpcClient:
             raise NodeRefused(f"{self._cookie_file} is not a cookie file: it holds no `user:password`")
         return user, password
 
-    def _parsed(self, response: Response, without: Collection[str] = ()) -> Any:
+    def _parsed(self, response: Response, without: frozenset[str] = frozenset()) -> Any:
         """Return the JSON of an answer without the fields named in `without`; NodeError if it is not JSON."""
 
         def kept(found: dict[str, Any]) -> dict[str, Any]:
+            if without.isdisjoint(found):
+                return found
             return {name: value for name, value in found.items() if name not in without}
 
         if response.encoding not in (None, "identity"):
@@ -381,6 +383,8 @@ def _as_in_file(text: str) -> bytes:
 
 def _decimal(text: str) -> Decimal:
     """Return the JSON number in `text` exactly; raise ValueError if it is too long or too large."""
+    if len(text) <= LARGEST_EXPONENT and "e" not in text and "E" not in text:
+        return Decimal(text)
     if len(text) <= LONGEST_NUMBER:
         with suppress(InvalidOperation):
             number = Decimal(text)
