@@ -23,11 +23,11 @@ from collector.codec.chunk import WEIGHT_PER_VB
 from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.transaction import Transaction, decode_transactions, read_outpoint
 from collector.dataset.rows import MempoolTxRow
-from collector.dataset.schema import hash_hex, satoshi
+from collector.dataset.schema import hash_hex
 from collector.errors import CollectorError, DecodeError, NodeError, RpcError
 from collector.journal.batches import Batch
 from collector.mempool.sync import MempoolContents, SpentOutput, TxLeft
-from collector.node.answers import LATEST_TIME_S, MOST_COINS, MOST_COUNT, Fields
+from collector.node.answers import LATEST_TIME_S, MOST_COUNT, MOST_SAT, Fields
 
 Outputs = Mapping[tuple[bytes, int], SpentOutput]  # by txid and index
 # Shared to save memory: at a start every mempool transaction has a pending row.
@@ -412,15 +412,15 @@ class PendingEntries:
         row["node_entered_at"] = fields.integer("time", most=LATEST_TIME_S)
         row["weight_wu"] = fields.integer("weight", most=MOST_WEIGHT)
         row["vsize_vb"] = fields.integer("vsize", most=MOST_WEIGHT)
-        row["fee_sat"] = satoshi(fees.amount("base"))
+        row["fee_sat"] = fees.satoshi("base")
         row["fee_source"] = "mempool_entry"
         # These fees count what prioritisetransaction adds or takes away, so they may be negative.
         row["ancestor_count"] = fields.integer("ancestorcount", most=MOST_COUNT)
         row["ancestor_vsize_vb"] = fields.integer("ancestorsize")
-        row["ancestor_fees_sat"] = satoshi(fees.amount("ancestor", least=-MOST_COINS))
+        row["ancestor_fees_sat"] = fees.satoshi("ancestor", least_sat=-MOST_SAT)
         row["descendant_count"] = fields.integer("descendantcount", most=MOST_COUNT)
         row["descendant_vsize_vb"] = fields.integer("descendantsize")
-        row["descendant_fees_sat"] = satoshi(fees.amount("descendant", least=-MOST_COINS))
+        row["descendant_fees_sat"] = fees.satoshi("descendant", least_sat=-MOST_SAT)
         row["parents"] = fields.hashes("depends")
         return self._finish_with(entry, row)
 

@@ -20,7 +20,7 @@ from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.traits import sigop_costs
 from collector.codec.transaction import Transaction, decode_transactions
 from collector.dataset.rows import MempoolTxRow
-from collector.dataset.schema import OUTPUT_TYPES, hash_hex, satoshi
+from collector.dataset.schema import OUTPUT_TYPES, hash_hex
 from collector.errors import DecodeError, NodeError, RpcError
 from collector.journal.batches import Batch, Batches
 from collector.mempool.bodies import KeptBodies, raw_of
@@ -351,4 +351,4 @@ def _read_output(answer: Fields) -> SpentOutput:
     """
     type_ = answer.fields("scriptPubKey").get("type")
     number = TYPE_NUMBERS.get(type_, UNKNOWN_TYPE) if isinstance(type_, str) else UNKNOWN_TYPE
-    return SpentOutput(satoshi(answer.amount("value")), number)
+    return SpentOutput(answer.satoshi("value"), number)

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, NoReturn
 
-from collector.dataset.schema import hash_bytes
+from collector.dataset.schema import hash_bytes, satoshi
 from collector.errors import NodeError
 from collector.log import printable
 
 MOST_COUNT: Final = (1 << 31) - 1  # of a column with 32 bits
 MOST_NUMBER: Final = (1 << 63) - 1  # of a column with 64 bits
-MOST_COINS: Final = 21_000_000  # BTC
+MOST_SAT: Final = 21_000_000 * 100_000_000
 LATEST_TIME_S: Final = 253_402_300_799  # the last second of the year 9999, which every reader can show
-DECIMALS: Final = 8  # of an amount in BTC
 LONGEST_SHOWN: Final = 40
 
 
@@ -62,15 +61,18 @@ def read_integer(what: str, value: object, *, least: int = 0, most: int = MOST_N
     refuse(what, value, f"a whole number from {least} to {most}")
 
 
-def read_amount(what: str, value: object, *, least: int = 0) -> Decimal:
-    """Return `value` as an amount in BTC with at most 8 decimals; raise NodeError if it is none.
+def read_satoshi(what: str, value: object, *, least_sat: int = 0) -> int:
+    """Return in satoshi the amount in BTC that `value` is; raise NodeError if it is none.
 
-    The amount must be at least `least` and at most 21 million BTC.
+    The amount has at most 8 decimals, is at least `least_sat` and at most 21 million BTC.
     """
-    if isinstance(value, int | Decimal) and not isinstance(value, bool):
-        amount = Decimal(value)
-        if least <= amount <= MOST_COINS and amount == round(amount, DECIMALS):
-            return amount
+    if isinstance(value, int | Decimal):
+        try:
+            amount_sat = satoshi(value)
+        except (ArithmeticError, TypeError, ValueError):
+            refuse(what, value, "an amount in BTC")
+        if least_sat <= amount_sat <= MOST_SAT:
+            return amount_sat
     refuse(what, value, "an amount in BTC")
 
 
@@ -128,6 +130,6 @@ class Fields:
             return value
         refuse(f"{self._what}: {name}", value, "true or false")
 
-    def amount(self, name: str, *, least: int = 0) -> Decimal:
-        """Return the field `name` if it is an amount in BTC of at least `least`; NodeError otherwise."""
-        return read_amount(f"{self._what}: {name}", self.get(name), least=least)
+    def satoshi(self, name: str, *, least_sat: int = 0) -> int:
+        """Return the field `name`, an amount in BTC, in satoshi; NodeError if it is none, or too small."""
+        return read_satoshi(f"{self._what}: {name}", self.get(name), least_sat=least_sat)

@@ -13,15 +13,14 @@ import structlog
 from collector.clock import wall_us
 from collector.config import Settings
 from collector.dataset.rows import MempoolStatsRow, TemplateRow, TemplateTxRow
-from collector.dataset.schema import satoshi
 from collector.errors import NodeError
 from collector.journal.batches import Batches
 from collector.mempool.sync import MempoolContents
 from collector.node.answers import (
     LATEST_TIME_S,
-    MOST_COINS,
     MOST_COUNT,
     MOST_NUMBER,
+    MOST_SAT,
     Fields,
     read_integer,
 )
@@ -106,8 +105,8 @@ def ask_stats(client: RpcClient, origin: tuple[str, str]) -> MempoolStatsRow:
         "vsize_vb": info.integer("bytes"),
         "usage_bytes": info.integer("usage"),
         "max_usage_bytes": info.integer("maxmempool"),
-        "fees_sat": satoshi(info.amount("total_fee", least=-MOST_COINS)),
-        "min_feerate_sat_vb": satoshi(info.amount("mempoolminfee")) / 1000,
+        "fees_sat": info.satoshi("total_fee", least_sat=-MOST_SAT),
+        "min_feerate_sat_vb": info.satoshi("mempoolminfee") / 1000,
         "histogram": [],
         "clock_offset_us": clock_offset_us,
     }
