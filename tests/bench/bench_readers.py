@@ -30,7 +30,7 @@ from typing import Any
 import requests
 from bench_running import Running
 from bench_traffic import Node
-from scipy import stats
+from ratios import interval
 
 from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer
@@ -47,7 +47,6 @@ LOOK_S = 0.0005
 ALONE_S = 20.0
 SETTLED_S = 5.0
 FRAMES_PER_TX = 2  # the event and the body
-MIN_FOR_INTERVAL = 2
 
 
 def follow(url: str) -> None:
@@ -211,13 +210,3 @@ def pairs(measure: Callable[[int], dict[str, Any]], keys: Sequence[str], n_round
         }
         for key, made in ratios.items()
     }
-
-
-def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the geometric mean of ratios by Student's t; None for a single one."""
-    if len(ratios) < MIN_FOR_INTERVAL:
-        return None
-    logs = [math.log(ratio) for ratio in ratios]
-    error = statistics.stdev(logs) / math.sqrt(len(logs))
-    low, high = stats.t.interval(0.95, len(logs) - 1, loc=statistics.fmean(logs), scale=error)
-    return math.exp(low), math.exp(high)

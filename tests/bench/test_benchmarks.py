@@ -11,7 +11,7 @@ import pytest
 from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 from tests.analysis.report.chromium import BROWSERS
 from tests.bench.bench_bodies import measure
-from tests.bench.bench_readers import interval
+from tests.bench.ratios import interval
 from tests.collector.codec.made_blocks import solved_block
 
 BENCHMARKS = {
