@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc  # noqa: F401 - pytest imports it in any thread, and two at once fail
 from pathlib import Path
 from typing import Any
 
