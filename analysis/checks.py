@@ -6,7 +6,7 @@ table `check_results` of the database, so that the report can show them.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -212,31 +212,27 @@ def _run_if_changed(
     known = earlier.known.get(check.name)
     if known is not None and known[0] == inputs:
         return check.result(known[1], known[2])
-    groups = _groups(check, earlier)
-    if len(groups) == 1:
+    stored = None if check.keyed is None else earlier.stored.get(check.keyed.name)
+    groups = {} if check.keyed is None or stored is None else _groups(check.sql, check.keyed, stored)
+    if check.keyed is None or stored is None or len(groups) == 1:
         result = _run(connection, check)
         earlier.known[check.name] = [inputs, result.n_offending, result.missing, {}]
         return result
     before = {} if known is None else known[3]
+    found = {key: before[key] for key in groups if key in before}
     new = {key: files for key, files in groups.items() if key not in before}
-    found = {key: before[key] for key in groups if key in before} | _counted_apart(
-        connection, check, earlier, new
-    )
+    found |= _counted_apart(connection, check.keyed, stored, new)
     n_offending = sum(found.values())
     earlier.known[check.name] = [inputs, n_offending, None, found]
     return check.result(n_offending, None)
 
 
-def _groups(check: _Check, earlier: EarlierChecks) -> dict[str, list[File]]:
-    """Map what is in each group of files that can be checked by itself to these files.
+def _groups(sql: str, model: Model, stored: Stored) -> dict[str, list[File]]:
+    """Return the groups of a model's files in which keys can be checked apart, by a hash of what is in them.
 
-    Rows with equal keys are in one group. Where no files are known, there is one group, with the whole check.
+    Rows with equal keys are in one group. `sql` is the query of the check.
     """
-    model = check.keyed
-    stored = None if model is None else earlier.stored.get(model.name)
-    if model is None or stored is None:
-        return {"": []}
-    meaning = digest([check.sql, stored.meaning])
+    meaning = digest([sql, stored.meaning])
     return {
         digest([meaning, *(file.content for file in files)])[:32]: files
         for files in stored.apart(model.grain)
@@ -244,27 +240,23 @@ def _groups(check: _Check, earlier: EarlierChecks) -> dict[str, list[File]]:
 
 
 def _counted_apart(
-    connection: duckdb.DuckDBPyConnection,
-    check: _Check,
-    earlier: EarlierChecks,
-    groups: Mapping[str, list[File]],
+    connection: duckdb.DuckDBPyConnection, model: Model, stored: Stored, groups: Mapping[str, list[File]]
 ) -> dict[str, int]:
-    """Return how many rows of each group break the rule that keys are unique.
+    """Return how many rows of each group break the rule that keys of a model are unique.
 
-    Many groups without such a row are found out by one query.
+    One query looks at many groups. Only where it finds such a row, each of them is looked at alone.
     """
+
+    def count(files: Sequence[File]) -> int:
+        return _count(connection, duplicates(model, stored.query(files)))
+
     found: dict[str, int] = {}
-    if check.keyed is None:
-        return found
-    stored = earlier.stored[check.keyed.name]
     for together in _batches(groups):
-        files = [file for key in together for file in groups[key]]
-        n_offending = _count(connection, duplicates(check.keyed, stored.query(files)))
-        for key in together:
-            alone = n_offending if len(together) == 1 or n_offending == 0 else None
-            if alone is None:
-                alone = _count(connection, duplicates(check.keyed, stored.query(groups[key])))
-            found[key] = alone
+        n_offending = count([file for key in together for file in groups[key]])
+        if n_offending and len(together) > 1:
+            found |= {key: count(groups[key]) for key in together}
+        else:
+            found |= dict.fromkeys(together, n_offending)
     return found
 
 

@@ -37,12 +37,13 @@ TABLES_TAKEN: Final = MATCHED_TABLES | (COLUMNS.keys() - {MATCHES})
 
 
 class LiveRow(NamedTuple):
-    """Holds one row of a table as JSON; each id is the one before plus 1, and higher after a restart."""
+    """Holds one row of a table as a server-sent event: id, name of the table, columns as JSON.
+
+    Each id is the one before plus 1, and higher after a restart.
+    """
 
     row_id: int
-    table: str
-    content: str
-    message: bytes  # the row as a server-sent event
+    message: bytes
 
 
 class LiveRows:
@@ -84,7 +85,7 @@ class LiveRows:
             with self._lock:
                 self._last_id += 1
                 message = f"id: {self._last_id}\nevent: {table}\ndata: {content}\n\n".encode()
-                self._rows.append(LiveRow(self._last_id, table, content, message))
+                self._rows.append(LiveRow(self._last_id, message))
                 if self._wake is not None and not self._is_awake:
                     self._is_awake = True
                     self._wake()

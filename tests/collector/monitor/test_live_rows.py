@@ -1,6 +1,7 @@
 """Test the live stream: only rows that are in the journal, from any id on, bounded, with the state first."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -31,6 +32,12 @@ ARRIVAL = {
     "kind": "pushed",
     "height": 7,
 }
+
+
+def sent(live: LiveRows) -> list[tuple[str, dict[str, Any]]]:
+    """Return table and columns of each row, as a reader of the server-sent events finds them."""
+    fields = [dict(re.findall(r"(\w+): (.*)\n", row.message.decode())) for row in live.since(None)[0]]
+    return [(each["event"], json.loads(each["data"])) for each in fields]
 
 
 @pytest.fixture
@@ -85,7 +92,7 @@ def test_a_row_is_told_when_the_journal_has_it_and_not_before(tmp_path: Path, li
 
         batch.n_pending_rows = 0
         batches.commit()
-        assert [row.table for row in live.since(None)[0]] == ["block_arrivals"]
+        assert [table for table, _ in sent(live)] == ["block_arrivals"]
 
 
 def test_the_state_comes_first_and_rows_follow(server: MonitorServer, live: LiveRows) -> None:
@@ -141,7 +148,7 @@ def test_a_block_is_compared_with_the_template_of_its_parent(live: LiveRows) -> 
     live.take("transactions", pa.RecordBatch.from_pylist(mined))
     live.take("transactions", pa.RecordBatch.from_pylist(mined))  # a block counts once
 
-    told = [json.loads(row.content) for row in live.since(None)[0] if row.table == live_rows.MATCHES]
+    told = [columns for table, columns in sent(live) if table == live_rows.MATCHES]
     assert told == [
         {
             "node": "alpha",
@@ -161,7 +168,7 @@ def test_ends_without_a_loss_and_other_tables_are_passed_over(live: LiveRows) ->
     live.take("coverage", [end | {"end_reason": reason} for reason in ("sealed", "gap", "shutdown")])
     live.take("mempool_events", [{"event": "A"}])
 
-    assert [json.loads(row.content)["end_reason"] for row in live.since(None)[0]] == ["gap"]
+    assert [columns["end_reason"] for _, columns in sent(live)] == ["gap"]
 
 
 def test_many_rows_wake_the_streams_once(live: LiveRows) -> None:
