@@ -239,8 +239,9 @@ class PendingEntries:
                     return self._finish(entry)
                 self._backlog[entry.txid] = entry
                 return []
-        if entry.block_fee_sat is not None:
+        if entry.block_fee_sat is not None and entry.body is not None:
             return self._finish(entry)
+        # Without its bytes the row would lack its size; the block that took the transaction has them.
         entry.gone_us = now_us
         self._gone[entry.txid] = entry
         return []
@@ -333,7 +334,7 @@ class PendingEntries:
             entry = self._open.get(txid)
             if entry is not None and fee_sat is not None:
                 entry.block_fee_sat = fee_sat
-                if entry.gone_us:
+                if entry.gone_us and entry.body is not None:
                     done += self._finish(entry)
         for entry in self._by_block.pop(block_hash, []):
             if self._open.get(entry.txid) is entry:  # neither complete by now, nor entered anew

@@ -166,6 +166,44 @@ def test_a_block_that_comes_after_the_answer_tells_the_fee() -> None:
     assert (len(pending), pending.resolve_gone()) == (0, ([], []))
 
 
+@pytest.mark.parametrize("answer_is_first", [True, False])
+def test_a_known_fee_waits_for_the_size(answer_is_first: bool) -> None:  # noqa: FBT001 - a parameter
+    """A transaction came back and was mined before the node answered: its row waits for its bytes."""
+    pending, contents = setup()
+    transaction = body((COIN, 0))
+    contents.enter(transaction.txid, None)
+    pending.add(PendingEntry(transaction.txid, "pushed", 1000, 5, None, None))
+    steps = [
+        lambda: pending.take_answers([EntryAnswer(transaction.txid, GONE, None)], 7),
+        lambda: pending.take_block_fees(b"stale", {transaction.txid: 321}),
+    ]
+    pending.next_requests(10)
+    for step in steps if answer_is_first else reversed(steps):
+        assert step() == []
+
+    pending.learn_body(transaction.txid, transaction)
+    pending.note_left(TxLeft(transaction.txid, "mined", None, b"block"))
+    assert pending.resolve_gone() == ([], [])
+    (done,) = pending.take_block_fees(b"block", {transaction.txid: 321})
+    assert (done.row["fee_sat"], done.row["fee_source"]) == (321, "block")
+    assert done.row["vsize_vb"] == transaction.vsize_vb
+    assert len(pending) == 0
+
+
+def test_a_known_fee_does_not_wait_for_ever() -> None:
+    """Without a block that tells the bytes, the row has the fee alone."""
+    pending, contents = setup()
+    contents.enter(COIN, None)
+    pending.add(PendingEntry(COIN, "pushed", 1000, 5, None, None))
+    pending.next_requests(10)
+    assert pending.take_block_fees(b"stale", {COIN: 321}) == []
+    assert pending.take_answers([EntryAnswer(COIN, GONE, None)], 7) == []
+    assert pending.give_up(7 + GIVE_UP_US) == []
+    (done,) = pending.give_up(8 + GIVE_UP_US)
+    assert done.row["fee_sat"] == 321
+    assert "vsize_vb" not in done.row
+
+
 def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
     """The input values of a removed transaction come from parents in the mempool and from gettxout."""
     pending, contents = setup()
