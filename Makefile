@@ -99,7 +99,9 @@ gpu:  ## Compare every kernel with the reference on this machine's GPU, and meas
 	    $(PYTHON) -m pytest -W default -m gpu tests/gpuhash/test_gpu.py; \
 	  else echo "pytest 9, pytest-timeout or hypothesis is not installed: the same comparisons ran above, the tests are left out"; fi
 	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --json bench-gpu.json
-	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --sizes --json bench-gpu-sizes.json
+	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --sizes --seconds 0.1 --energy-seconds 0 \
+	    --json bench-gpu-sizes.json
+	@$(PYTHON) -m tests.gpuhash.bench_pipes
 
 docs: $(READY)  ## Bring the generated parts of the READMEs up to date
 	@$(BIN)/cog -r -p "import tests.cog_parts as parts" $$(git ls-files '*.md' 'collector/dataset/rows.py' | xargs grep -l '\[\[\[cog')

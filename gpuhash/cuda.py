@@ -1,12 +1,14 @@
 """Hash batches on every GPU of the machine: the cuda backend.
 
 Messages that are already in device memory are hashed there, on CuPy's current stream, and their digests stay
-there. Messages in host memory are cut into chunks, which the devices take in turn. Each device works on two
-chunks at a time, so that one is copied while the other is hashed. When memory runs out, a chunk is halved and
-the work continues.
+there. Messages in host memory are cut into chunks. Several threads for each device take the chunks in turn,
+because copying them within host memory takes longer than all the rest. Each thread works on two chunks at a
+time, so that one is copied while the other is hashed. When memory runs out, a chunk is halved and the work
+continues.
 """
 
 import logging
+import os
 from collections import deque
 from typing import Any
 
@@ -24,8 +26,9 @@ from gpuhash.sharing import share
 
 log = logging.getLogger("gpuhash")
 
-CHUNK_BYTES = 64 << 20  # large enough for full copy speed, small enough that two fit on any device
+CHUNK_BYTES = 8 << 20  # large enough for full copy speed, small enough that some megabytes make several
 STREAMS = 2
+THREADS = min(4, os.cpu_count() or 1)  # that copy for one device
 MOST_CANDIDATES = 1 << 16
 SHA256_BLOCK_BYTES = 64
 
@@ -45,7 +48,8 @@ class CudaBackend:
             return resident
         digests = np.empty((batch.count, DIGEST_BYTES), np.uint8)
         chunks = deque(_cut(batch, CHUNK_BYTES))
-        share([Streamer(device, which, batch, digests, chunks).run for device in self.devices])
+        threads = [device for device in self.devices for _ in range(min(THREADS, len(chunks)))]
+        share([Streamer(device, which, batch, digests, chunks).run for device in threads])
         return digests
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:

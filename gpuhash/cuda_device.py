@@ -11,9 +11,7 @@ from gpuhash.variants import Variant, chosen
 
 log = logging.getLogger("gpuhash")
 
-# Threads per block, as __launch_bounds__ in kernels/*.cu states them. A kernel that is not listed has 256.
-THREADS = {("keccak", "hash_batch"): 128}
-MOST_BLOCKS = (1 << 31) - 1
+THREADS = {"sha256": 256, "keccak": 128}  # per block, as __launch_bounds__ in kernels/*.cu states them
 
 
 def load_cupy() -> Any:
@@ -58,7 +56,7 @@ class CudaDevice:
         self.number = number
         self._variants = variants or {}
         self._modules: dict[str, Any] = {}
-        self._functions: dict[tuple[str, str], tuple[Any, int]] = {}
+        self._functions: dict[tuple[str, str], Any] = {}
 
     @cached_property
     def properties(self) -> dict[str, Any]:
@@ -110,33 +108,22 @@ class CudaDevice:
         """Launch a kernel call on the current stream, without waiting for it; the device must be current."""
         if call.items == 0:
             return
-        function, blocks_per_sm = self._function(call.module, call.kernel)
-        threads = THREADS.get((call.module, call.kernel), 256)
-        blocks = -(-call.items // threads)
-        if not call.every_item_a_thread:
-            # One wave: every thread lives until the batch is done and takes its share of the messages.
-            blocks = min(blocks, self.sm_count * blocks_per_sm)
-        function((min(blocks, MOST_BLOCKS),), (threads,), call.arguments)
+        threads = THREADS[call.module]
+        self._function(call.module, call.kernel)((-(-call.items // threads),), (threads,), call.arguments)
 
-    def _function(self, module: str, kernel: str) -> tuple[Any, int]:
-        """Return a compiled kernel, and the number of its blocks that one multiprocessor holds at a time."""
+    def _function(self, module: str, kernel: str) -> Any:
+        """Return a compiled kernel."""
         key = (module, kernel)
         if key not in self._functions:
             function = self._module(module).get_function(kernel)
-            threads = THREADS.get(key, 256)
-            blocks = self.cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                function.kernel.ptr, threads, 0
-            )
             log.info(
-                "%s: kernel %s, variant %s, %s registers, %s blocks of %s threads per SM",
+                "%s: kernel %s, variant %s, %s registers",
                 self.name,
                 kernel,
                 self.variant(module).name,
                 function.num_regs,
-                blocks,
-                threads,
             )
-            self._functions[key] = (function, max(int(blocks), 1))
+            self._functions[key] = function
         return self._functions[key]
 
     def _module(self, module: str) -> Any:

@@ -17,7 +17,7 @@ from gpuhash.sha256 import HEADER_BITS, MASK, PAD_WORD, prepare, run_rounds, sma
 
 Struct = npt.NDArray[np.void]
 
-OPAQUE = np.dtype([("power", "<u4", 32), ("power_again", "<u4", 32)])
+OPAQUE = np.dtype([("one", "<u4", 32), ("one_for_constants", "<u4")])
 MESSAGES = np.dtype([(name, "<i8") for name in ("flat", "offsets", "order", "length", "count")])
 JOB = np.dtype(
     [("midstate", "<u4", 8), ("early", "<u4", 8)]
@@ -52,8 +52,7 @@ class KernelCall:
     module: str  # sha256 or keccak
     kernel: str
     arguments: tuple[Any, ...]
-    items: int  # messages, or low 24 bits of nonces: one per thread, or per step of a thread
-    every_item_a_thread: bool = False  # the kernel has no loop over items
+    items: int  # messages, or low 24 bits of nonces: one per thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +73,12 @@ def source(module: str) -> str:
 
 
 def opaque() -> Struct:
-    """Return the powers of two as a kernel argument, so that the GPU's compiler cannot see their values.
+    """Return ones as a kernel argument, so that the GPU's compiler cannot see their values.
 
-    It would replace a multiplication by a power of two that it knew by a shift, on the busier pipe of the
-    GPU.
+    It would replace a multiplication by a one that it knew by an addition, on the busier pipe of the GPU.
+    kernels/prelude.cuh says why there are so many.
     """
-    powers = np.zeros(1, OPAQUE)
-    powers["power"] = powers["power_again"] = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    return powers
+    return np.ones(1, OPAQUE)
 
 
 def hash_call(which: Algorithm, layout: Layout, digests: int) -> KernelCall:
@@ -91,18 +88,22 @@ def hash_call(which: Algorithm, layout: Layout, digests: int) -> KernelCall:
     domain = np.uint32(KECCAK_DOMAIN if which is Algorithm.KECCAK256 else SHA3_DOMAIN)
     aligned = layout.flat % FAST_ALIGNMENT == 0 == digests % FAST_ALIGNMENT
     if layout.length == FAST_LENGTH and aligned and which is not Algorithm.SHA256:
-        shape: tuple[Any, ...] = (np.uint64(layout.flat), opaque(), np.int64(layout.count))
-        kernel = "merkle_nodes" if sha2 else "hash_64_bytes"
-        arguments = (*shape, np.uint64(digests)) if sha2 else (*shape, domain, np.uint64(digests))
-        return KernelCall(module=module, kernel=kernel, arguments=arguments, items=layout.count)
+        flat, count = np.uint64(layout.flat), np.int64(layout.count)
+        middle: tuple[Any, ...] = (opaque(), count) if sha2 else (count, domain)
+        return KernelCall(
+            module=module,
+            kernel="merkle_nodes" if sha2 else "hash_64_bytes",
+            arguments=(flat, *middle, np.uint64(digests)),
+            items=layout.count,
+        )
     messages = np.array(
         [(layout.flat, layout.offsets, layout.order, max(layout.length, 0), layout.count)], MESSAGES
     )
-    option = np.uint32(which is Algorithm.SHA256D) if sha2 else domain
+    options: tuple[Any, ...] = (opaque(), np.uint32(which is Algorithm.SHA256D)) if sha2 else (domain,)
     return KernelCall(
         module=module,
         kernel="hash_batch",
-        arguments=(messages, opaque(), option, np.uint64(digests)),
+        arguments=(messages, *options, np.uint64(digests)),
         items=layout.count,
     )
 
@@ -126,7 +127,6 @@ def search_calls(
                 kernel="search",
                 arguments=(job, opaque(), *numbers, np.uint64(found), np.uint32(capacity)),
                 items=lows,
-                every_item_a_thread=True,
             )
         )
     return calls

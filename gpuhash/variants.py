@@ -1,8 +1,8 @@
 """List the variants of each kernel, and choose the one for a device.
 
 An NVIDIA SM has two integer pipes of 64 lanes, ALU and FMA (see kernels/prelude.cuh). In the plain variant
-the compiler divides the work, and it puts nearly everything on ALU. The other variants move additions, shifts
-or rotations to FMA. `gpuhash limits` prints the gain of each, computed from the machine code.
+the compiler divides the work, and it puts nearly everything on ALU. The variant "adds" of SHA-256 moves
+additions to FMA. Keccak has no additions. `gpuhash limits` prints the gain, computed from the machine code.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,10 @@ class Variant:
 VARIANTS = (
     Variant(name="plain", module="sha256", defines={}),
     Variant(name="adds", module="sha256", defines={"ADD_ON_FMA": 1}),
-    Variant(name="adds-shifts", module="sha256", defines={"ADD_ON_FMA": 1, "SHIFT_ON_FMA": 1}),
     Variant(name="plain", module="keccak", defines={}),
-    # theta moves the five rotations of that step; theta-rho also nine of rho. With nine, FMA stays less
-    # busy than ALU even if the high half of a product takes four slots.
-    Variant(name="theta", module="keccak", defines={"FMA_ROTATIONS": 0x3E000000}),
-    Variant(name="theta-rho", module="keccak", defines={"FMA_ROTATIONS": 0x3E0003FF}),
 )
 
-# For devices with two pipes. In the model "adds" and "theta-rho" are fastest whatever the high half of a
-# product costs, which no vendor document states; "adds-shifts" is faster only if it costs two slots.
-CHOSEN = {"sha256": "adds", "keccak": "theta-rho"}
+CHOSEN = {"sha256": "adds", "keccak": "plain"}  # for devices with two pipes
 FIRST_WITH_TWO_PIPES = 75  # Turing; on older devices a product of 32 bits takes several instructions
 
 

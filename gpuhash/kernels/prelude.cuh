@@ -6,9 +6,14 @@ kernel one thread at a time so that the tests can compare it with the reference 
 instruction that CUDA writes in assembly has its meaning in C++ beside it.
 
 The integer units of an NVIDIA SM are two pipes of 64 lanes: ALU (add, logic, shift, rotate) and FMA
-(multiply-add). Hashes need far more of the first, so additions, shifts and rotations can be written as
-multiplications. The factors come from the kernel's arguments: the compiler must not know them, or it
-turns the multiplication back into what it was.
+(multiply-add). Hashes need far more of the first, so additions can be written as multiplications by one.
+The ones come from the kernel's arguments: the compiler must not know them, or it turns the multiplication
+back into an addition. Shifts and rotations stay on ALU: the high half of a product keeps the SM from
+starting anything else for as long as a shift would take (measured on an H100).
+
+An SM reads the registers of a thread from two banks, one register per clock from each. A factor that
+thousands of instructions read from one register makes its bank the slowest part. Of a factor that is used
+only a few times the compiler makes a uniform register, which is in neither bank; so there are many ones.
 */
 #ifdef GPUHASH_HOST
 
@@ -24,18 +29,14 @@ typedef int64_t i64;
 #define BY_VALUE
 struct Place { u32 x; };
 // Where several devices are played, each has a thread.
-static thread_local Place blockIdx, blockDim, threadIdx, gridDim;
-extern "C" void set_place(u32 block, u32 blocks, u32 thread, u32 threads) {
-  blockIdx.x = block, gridDim.x = blocks, threadIdx.x = thread, blockDim.x = threads;
+static thread_local Place blockIdx, blockDim, threadIdx;
+extern "C" void set_place(u32 block, u32 thread, u32 threads) {
+  blockIdx.x = block, threadIdx.x = thread, blockDim.x = threads;
 }
 DEVICE u32 atomicAdd(u32 *counter, u32 amount) { u32 before = *counter; *counter += amount; return before; }
 DEVICE u32 funnel_left(u32 high, u32 low, int places) { return (u32)(((u64)high << 32 | low) << places >> 32); }
 DEVICE u32 byte_swap(u32 x) { return __builtin_bswap32(x); }
-DEVICE u32 multiply_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 DEVICE u32 multiply_add(u32 a, u32 b, u32 c) { return a * b + c; }
-DEVICE u64 shift_up_and_in(u32 low, u32 high, u32 factor, u32 factor_again) {
-  return (u64)low * factor + ((u64)(high * factor) << 32 | multiply_high(high, factor_again));
-}
 template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
   u32 result = 0;
   for (int row = 0; row < 8; row++)
@@ -50,7 +51,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 #define DEVICE __device__ __forceinline__
-#define CONSTANT __device__ constexpr
+#define CONSTANT __constant__ constexpr
 #define KERNEL extern "C" __global__ void
 #define BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 DEVICE u32 funnel_left(u32 high, u32 low, int places) { return __funnelshift_l(low, high, places); }
@@ -59,11 +60,7 @@ DEVICE u32 byte_swap(u32 x) { return __byte_perm(x, 0, 0x0123); }
 #ifdef __HIP_PLATFORM_AMD__
 
 #define BY_VALUE
-DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 DEVICE u32 multiply_add(u32 a, u32 b, u32 c) { return a * b + c; }
-DEVICE u64 shift_up_and_in(u32 low, u32 high, u32 factor, u32 factor_again) {
-  return (u64)low * factor + ((u64)(high * factor) << 32 | multiply_high(high, factor_again));
-}
 template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
   if (TABLE == 0x96) return a ^ b ^ c;
   if (TABLE == 0xCA) return c ^ (a & (b ^ c));
@@ -74,22 +71,9 @@ template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
 #else
 
 #define BY_VALUE __grid_constant__
-DEVICE u32 multiply_high(u32 a, u32 b) {
-  u32 result;
-  asm("mul.hi.u32 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  return result;
-}
 DEVICE u32 multiply_add(u32 a, u32 b, u32 c) {
   u32 result;
   asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
-  return result;
-}
-DEVICE u64 shift_up_and_in(u32 low, u32 high, u32 factor, u32 factor_again) {
-  u64 result;
-  asm("{ .reg .u32 stay, round; .reg .u64 both;"
-      "  mul.lo.u32 stay, %2, %3;  mul.hi.u32 round, %2, %4;  mov.b64 both, {round, stay};"
-      "  mad.wide.u32 %0, %1, %3, both; }"
-      : "=l"(result) : "r"(low), "r"(high), "r"(factor), "r"(factor_again));
   return result;
 }
 template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
@@ -104,12 +88,21 @@ template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
 // Truth tables of logic3: bit 4a + 2b + c is the result for bits a, b, c.
 enum { XOR3 = 0x96, CHOOSE = 0xCA, MAJORITY = 0xE8, AND_NOT_XOR = 0xD2 };
 
-// Factors the compiler must not know: power[n] and power_again[n] are 2^n (power[0] is 1), twice because
-// two multiplications by one argument would be fused into a slower form.
+// Ones that the compiler must not know. `one` is used in turn. `one_for_constants` is for additions of a
+// known number: that instruction has no room for a uniform register.
 struct Opaque {
-  u32 power[32];
-  u32 power_again[32];
+  u32 one[32];
+  u32 one_for_constants;
 };
+
+// Before a loop whose rounds the instruction cache would not hold one after the other: `times` of them at most.
+// With UNROLL_ALL the compiler repeats all of them, so that its listing shows every instruction of a hash.
+#ifdef UNROLL_ALL
+#define UNROLL(times) _Pragma("unroll")
+#else
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL(times) PRAGMA(unroll times)
+#endif
 
 DEVICE u32 rotate_right(u32 x, int places) { return funnel_left(x, x, 32 - places); }
 DEVICE u32 xor3(u32 a, u32 b, u32 c) { return logic3<XOR3>(a, b, c); }

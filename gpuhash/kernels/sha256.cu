@@ -36,40 +36,39 @@ DEVICE u32 top_word(const Job &job, u32 nonce, const Opaque &opaque) {
   state.v[3] = job.early[6];
 #pragma unroll
   for (int t = 4; t < 16; t++)
-    round_of<false>(state, t, K[t] + (t == 4 ? PAD_WORD : t == 15 ? length : 0), opaque);
+    round_of<false, true>(state, t, K[t] + (t == 4 ? PAD_WORD : t == 15 ? length : 0), opaque);
 #pragma unroll
   for (int t = 16; t < 32; t++) {
     u32 word;
     if (t == 16) word = job.w16;
     else if (t == 17) word = job.w17;
-    else if (t == 18) word = job.w18_rest + sigma0(nonce, opaque);
+    else if (t == 18) word = job.w18_rest + sigma0(nonce);
     else if (t == 19) word = job.w19_rest + nonce;
     else {
-      word = sigma1(w[(t - 2) & 15], opaque);
-      if (t >= 23) word = add(word, w[(t - 7) & 15], opaque);
+      word = sigma1(w[(t - 2) & 15]);
+      if (t >= 23) word = add(word, w[(t - 7) & 15], t, opaque);
       if (t == 20) word += PAD_WORD;
       if (t == 22) word += length;
       if (t == 30) word += 0x00a00055u;  // sigma0(length)
       if (t == 31) word += job.w31_rest;
     }
     w[t & 15] = word;
-    round_of<false>(state, t, add(word, K[t], opaque), opaque);
+    round_with<false>(state, t, word, opaque);
   }
 #pragma unroll
-  for (int t = 32; t < 64; t++)
-    round_of<false>(state, t, add(next_word(w, t, opaque), K[t], opaque), opaque);
+  for (int t = 32; t < 64; t++) round_with<false>(state, t, next_word<false>(w, t, opaque), opaque);
 #pragma unroll
-  for (int i = 0; i < 8; i++) state.v[i] = add(state.v[i], job.midstate[i], opaque);
+  for (int i = 0; i < 8; i++) state.v[i] = add(state.v[i], job.midstate[i], 2 * i, opaque);
   set_digest_block(w, state);
   set_initial(state);
 #pragma unroll
-  for (int t = 0; t < 57; t++) {
-    u32 word = t < 16 ? w[t] : next_word(w, t, opaque);
-    round_of<false>(state, t, add(word, K[t], opaque), opaque);
-  }
+  for (int t = 0; t < 8; t++) round_with<false>(state, t, w[t], opaque);
 #pragma unroll
-  for (int t = 57; t < 61; t++)
-    round_of<true>(state, t, add(next_word(w, t, opaque), K[t], opaque), opaque);
+  for (int t = 8; t < 16; t++) round_of<false, true>(state, t, w[t] + K[t], opaque);
+#pragma unroll
+  for (int t = 16; t < 57; t++) round_with<false>(state, t, next_word<true>(w, t, opaque), opaque);
+#pragma unroll
+  for (int t = 57; t < 61; t++) round_with<true>(state, t, next_word<true>(w, t, opaque), opaque);
   // e after round 60 is h after round 63; round 60 left it where it had found d.
   return state.v[(64 - 60 + 3) & 7] + INITIAL_STATE[7];
 }
@@ -93,16 +92,23 @@ KERNEL BOUNDS(256, 6) search(const BY_VALUE Job job, const BY_VALUE Opaque opaqu
   }
 }
 
+// The instruction cache holds two compressions and not three, so each of the two kernels below has one in a loop.
 KERNEL BOUNDS(256, 4) hash_batch(const BY_VALUE Messages messages, const BY_VALUE Opaque opaque, u32 twice,
                                  u8 *digests) {
-  for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < messages.count; i += gridDim.x * (i64)blockDim.x) {
-    Message message = message_at(messages, i);
-    State state;
-    set_initial(state);
-    // Padding needs the byte 0x80 and the length in bits: 9 bytes.
-    i64 blocks = (message.length + 9 + 63) / 64;
-    for (i64 block = 0; block < blocks; block++) {
-      u32 w[16];
+  i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x;
+  if (i >= messages.count) return;
+  Message message = message_at(messages, i);
+  State state;
+  set_initial(state);
+  // Padding needs the byte 0x80 and the length in bits: 9 bytes.
+  i64 blocks = (message.length + 9 + 63) / 64;
+#pragma unroll 1
+  for (i64 block = 0; block < blocks + twice; block++) {
+    u32 w[16];
+    if (block == blocks) {
+      set_digest_block(w, state);
+      set_initial(state);
+    } else {
 #pragma unroll
       for (int j = 0; j < 16; j++) {
         i64 position = block * 64 + 4 * j;
@@ -115,36 +121,40 @@ KERNEL BOUNDS(256, 4) hash_batch(const BY_VALUE Messages messages, const BY_VALU
         w[14] = (u32)((u64)message.length >> 29);
         w[15] = (u32)((u64)message.length << 3);
       }
-      compress(state, w, opaque);
     }
-    if (twice) hash_digest_again(state, opaque);
-    u32 *digest = (u32 *)(digests + 32 * message.number);
-#pragma unroll
-    for (int j = 0; j < 8; j++) digest[j] = byte_swap(state.v[j]);
+    compress(state, w, opaque);
   }
+  u32 *digest = (u32 *)(digests + 32 * message.number);
+#pragma unroll
+  for (int j = 0; j < 8; j++) digest[j] = byte_swap(state.v[j]);
 }
 
 // nodes holds count * 64 bytes, digests count * 32, both aligned to 16 bytes.
 KERNEL BOUNDS(256, 4) merkle_nodes(const Quad *nodes, const BY_VALUE Opaque opaque, i64 count, Quad *digests) {
-  for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (i64)blockDim.x) {
-    State state;
-    u32 w[16];
+  i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  State state;
+  u32 w[16];
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    const Quad quad = nodes[4 * i + j];
+#pragma unroll
+    for (int k = 0; k < 4; k++) w[4 * j + k] = byte_swap(quad.words[k]);
+  }
+  UNROLL(1)
+  for (int hash = 0; hash < 2; hash++) {
     set_initial(state);
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const Quad quad = nodes[4 * i + j];
-#pragma unroll
-      for (int k = 0; k < 4; k++) w[4 * j + k] = byte_swap(quad.words[k]);
-    }
     compress(state, w, opaque);
-    compress_padding_of_64_bytes(state, opaque);
-    hash_digest_again(state, opaque);
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-      Quad quad;
-#pragma unroll
-      for (int k = 0; k < 4; k++) quad.words[k] = byte_swap(state.v[4 * j + k]);
-      digests[2 * i + j] = quad;
+    if (hash == 0) {
+      compress_padding_of_64_bytes(state, opaque);
+      set_digest_block(w, state);
     }
+  }
+#pragma unroll
+  for (int j = 0; j < 2; j++) {
+    Quad quad;
+#pragma unroll
+    for (int k = 0; k < 4; k++) quad.words[k] = byte_swap(state.v[4 * j + k]);
+    digests[2 * i + j] = quad;
   }
 }

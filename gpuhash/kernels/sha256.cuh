@@ -1,14 +1,10 @@
 /*
 SHA-256 (FIPS 180-4) in registers; every index below is known to the compiler.
 
-ADD_ON_FMA=1    additions become multiply-adds by one
-SHIFT_ON_FMA=1  the shifts of sigma0 and sigma1 become the high word of a multiplication
+ADD_ON_FMA=1 makes additions multiply-adds by one, which the FMA pipe does.
 */
 #ifndef ADD_ON_FMA
 #define ADD_ON_FMA 0
-#endif
-#ifndef SHIFT_ON_FMA
-#define SHIFT_ON_FMA 0
 #endif
 
 CONSTANT u32 K[64] = {
@@ -52,40 +48,62 @@ struct State {
   u32 v[8];
 };
 
-DEVICE u32 add(u32 a, u32 b, const Opaque &opaque) {
-  return ADD_ON_FMA ? multiply_add(a, opaque.power[0], b) : a + b;
+// a + b in round t; two rounds share a one, so that each is used about 30 times.
+DEVICE u32 add(u32 a, u32 b, int t, const Opaque &opaque) {
+  return ADD_ON_FMA ? multiply_add(a, opaque.one[t / 2], b) : a + b;
 }
 
-DEVICE u32 sigma0(u32 x, const Opaque &opaque) {
-  u32 shifted = SHIFT_ON_FMA ? multiply_high(x, opaque.power[29]) : x >> 3;
-  return xor3(rotate_right(x, 7), rotate_right(x, 18), shifted);
+DEVICE u32 sigma0(u32 x) { return xor3(rotate_right(x, 7), rotate_right(x, 18), x >> 3); }
+DEVICE u32 sigma1(u32 x) { return xor3(rotate_right(x, 17), rotate_right(x, 19), x >> 10); }
+
+// A sum whose known terms the compiler adds up.
+struct Sum {
+  u32 unknown, known;
+  bool any_unknown;
+};
+
+DEVICE void include(Sum &sum, u32 term, bool is_known, int t, const Opaque &opaque) {
+  if (is_known) {
+    sum.known += term;
+    return;
+  }
+  sum.unknown = sum.any_unknown ? add(sum.unknown, term, t, opaque) : term;
+  sum.any_unknown = true;
 }
 
-DEVICE u32 sigma1(u32 x, const Opaque &opaque) {
-  u32 shifted = SHIFT_ON_FMA ? multiply_high(x, opaque.power[22]) : x >> 10;
-  return xor3(rotate_right(x, 17), rotate_right(x, 19), shifted);
+// Word t >= 16 of the message schedule, in place of word t - 16. OF_DIGEST: the compiler knows words 8 to 15.
+template <bool OF_DIGEST> DEVICE u32 next_word(u32 w[16], int t, const Opaque &opaque) {
+  Sum sum = {0, 0, false};
+  include(sum, w[t & 15], OF_DIGEST && t - 16 >= 8 && t - 16 < 16, t, opaque);
+  include(sum, w[(t - 7) & 15], OF_DIGEST && t - 7 < 16, t, opaque);
+  include(sum, sigma0(w[(t - 15) & 15]), OF_DIGEST && t - 15 >= 8 && t - 15 < 16, t, opaque);
+  include(sum, sigma1(w[(t - 2) & 15]), OF_DIGEST && t - 2 < 16, t, opaque);
+  return w[t & 15] = sum.unknown + sum.known;
 }
 
-// Word t >= 16 of the message schedule, in place of word t - 16.
-DEVICE u32 next_word(u32 w[16], int t, const Opaque &opaque) {
-  u32 early = add(w[(t - 7) & 15], w[t & 15], opaque);
-  early = add(early, sigma0(w[(t - 15) & 15], opaque), opaque);
-  return w[t & 15] = add(early, sigma1(w[(t - 2) & 15], opaque), opaque);
-}
-
-// Round t with the sum of its constant and word; ONLY_E leaves out what only a needs.
-template <bool ONLY_E> DEVICE void round_of(State &state, int t, u32 constant_and_word, const Opaque &opaque) {
+// Round t with the sum of its constant and word. ONLY_E leaves out what only a needs. KNOWN: the compiler
+// knows that sum.
+template <bool ONLY_E, bool KNOWN>
+DEVICE void round_of(State &state, int t, u32 constant_and_word, const Opaque &opaque) {
   u32 *v = state.v;
   const int first = 64 - t;
   u32 a = v[first & 7], b = v[(first + 1) & 7], c = v[(first + 2) & 7];
   u32 e = v[(first + 4) & 7], f = v[(first + 5) & 7], g = v[(first + 6) & 7];
   u32 &d = v[(first + 3) & 7], &h = v[(first + 7) & 7];
-  u32 t1 = add(add(h, constant_and_word, opaque), logic3<CHOOSE>(e, f, g), opaque);
-  t1 = add(t1, xor3(rotate_right(e, 6), rotate_right(e, 11), rotate_right(e, 25)), opaque);
-  d = add(d, t1, opaque);
+  u32 t1 = KNOWN ? h + constant_and_word : add(h, constant_and_word, t, opaque);
+  t1 = add(t1, logic3<CHOOSE>(e, f, g), t, opaque);
+  t1 = add(t1, xor3(rotate_right(e, 6), rotate_right(e, 11), rotate_right(e, 25)), t, opaque);
+  d = add(d, t1, t, opaque);
   if (ONLY_E) return;
-  u32 t2 = add(t1, logic3<MAJORITY>(a, b, c), opaque);
-  h = add(t2, xor3(rotate_right(a, 2), rotate_right(a, 13), rotate_right(a, 22)), opaque);
+  u32 t2 = add(t1, logic3<MAJORITY>(a, b, c), t, opaque);
+  h = add(t2, xor3(rotate_right(a, 2), rotate_right(a, 13), rotate_right(a, 22)), t, opaque);
+}
+
+// Round t with a word that the compiler does not know.
+template <bool ONLY_E>
+DEVICE void round_with(State &state, int t, u32 word, const Opaque &opaque) {
+  u32 constant_and_word = ADD_ON_FMA ? multiply_add(word, opaque.one_for_constants, K[t]) : word + K[t];
+  round_of<ONLY_E, false>(state, t, constant_and_word, opaque);
 }
 
 DEVICE void set_initial(State &state) {
@@ -93,24 +111,25 @@ DEVICE void set_initial(State &state) {
   for (int i = 0; i < 8; i++) state.v[i] = INITIAL_STATE[i];
 }
 
+DEVICE void add_state(State &state, const State &before, const Opaque &opaque) {
+#pragma unroll
+  for (int i = 0; i < 8; i++) state.v[i] = add(state.v[i], before.v[i], 2 * i, opaque);
+}
+
 // Compress one block, w, into state; w is used up.
 DEVICE void compress(State &state, u32 w[16], const Opaque &opaque) {
   State before = state;
 #pragma unroll
-  for (int t = 0; t < 64; t++) {
-    u32 word = t < 16 ? w[t] : next_word(w, t, opaque);
-    round_of<false>(state, t, add(word, K[t], opaque), opaque);
-  }
-#pragma unroll
-  for (int i = 0; i < 8; i++) state.v[i] = add(state.v[i], before.v[i], opaque);
+  for (int t = 0; t < 64; t++)
+    round_with<false>(state, t, t < 16 ? w[t] : next_word<false>(w, t, opaque), opaque);
+  add_state(state, before, opaque);
 }
 
 DEVICE void compress_padding_of_64_bytes(State &state, const Opaque &opaque) {
   State before = state;
 #pragma unroll
-  for (int t = 0; t < 64; t++) round_of<false>(state, t, PADDING_ROUNDS.constant_and_word[t], opaque);
-#pragma unroll
-  for (int i = 0; i < 8; i++) state.v[i] = add(state.v[i], before.v[i], opaque);
+  for (int t = 0; t < 64; t++) round_of<false, true>(state, t, PADDING_ROUNDS.constant_and_word[t], opaque);
+  add_state(state, before, opaque);
 }
 
 // Make w the only block of a message that is itself a digest.
@@ -121,11 +140,4 @@ DEVICE void set_digest_block(u32 w[16], const State &digest) {
 #pragma unroll
   for (int i = 9; i < 15; i++) w[i] = 0;
   w[15] = 256;
-}
-
-DEVICE void hash_digest_again(State &state, const Opaque &opaque) {
-  u32 w[16];
-  set_digest_block(w, state);
-  set_initial(state);
-  compress(state, w, opaque);
 }

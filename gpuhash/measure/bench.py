@@ -28,6 +28,8 @@ LEAST_RUNS = 20
 FEWEST_RUNS = 5  # if LEAST_RUNS of slow work would exceed the given time
 WARM_UP_CALLS = 2  # of every stage before it is timed; the last one tells how long a call takes
 LEAST_RUN_S = 0.0005  # shorter work is repeated within a run
+LEAST_GPU_RUN_S = 0.01  # the start of a GPU that idled is a smaller part of it
+LEAST_ENERGY_RUN_S = 0.1  # the counter is read after each, and a device that waits for that uses less
 SEARCH = "header-search"
 VERIFIED_MESSAGES = 2000
 REFERENCE_MESSAGES = 20_000  # the reference hashes only this many: the time per message is the same
@@ -168,14 +170,17 @@ def time_together(timed: list[Stage], seconds: float) -> list[list[float]]:
             stage.work()
             stage.wait()
         once = _time(stage, 1)
-        repeats.append(max(1, math.ceil(LEAST_RUN_S / once)))
-        longest += max(once, LEAST_RUN_S)
+        least = LEAST_GPU_RUN_S if stage.backend == "cuda" else LEAST_RUN_S
+        repeats.append(max(1, math.ceil(least / once)))
+        longest += max(once, least) * (2 if stage.backend == "cuda" else 1)
     runs = min(max(int(seconds * len(timed) / longest), FEWEST_RUNS), 50 * LEAST_RUNS)
     if longest * LEAST_RUNS <= seconds * len(timed):
         runs = max(runs, LEAST_RUNS)
     times: list[list[float]] = [[] for _ in timed]
     for _ in range(runs):
         for stage, repeat, kept in zip(timed, repeats, times, strict=True):
+            if stage.backend == "cuda":  # an idle GPU lowers its clocks: it works as long before
+                _time(stage, repeat)
             kept.append(_time(stage, repeat) / repeat)
     return times
 
@@ -224,16 +229,17 @@ def _with_energy(result: Result, stage: Stage, window_s: float) -> Result:
     if meter is None:
         return result
 
+    repeat = max(1, math.ceil(LEAST_ENERGY_RUN_S / (result.seconds * stage.hashes / result.count)))
+
     def work() -> None:
-        stage.work()
-        stage.wait()
+        _time(stage, repeat)
 
     try:
         spent, runs = energy.measure(meter, work, window_s=window_s)
     except BackendUnavailableError as error:
         log.warning("the energy of %s on %s is unknown: %s", result.algorithm, result.backend, error)
         return result
-    hashes = runs * stage.hashes
+    hashes = runs * repeat * stage.hashes
     return replace(
         result,
         joules_per_hash=spent.joules / hashes,

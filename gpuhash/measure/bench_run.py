@@ -20,6 +20,7 @@ from gpuhash.reference import Algorithm, algorithm
 
 BLOCK_TRANSACTIONS = 2500
 DEFAULT_BATCHES = (1000, 100_000)
+GPU_BATCH = 1 << 22  # fills a GPU for about a millisecond
 SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
 SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
 MOST_BYTES = 1 << 26  # most bytes of a batch in the grid of sizes
@@ -130,9 +131,13 @@ def backends_for(asked: list[str] | None) -> list[str]:
 
 
 def cases_of(
-    chosen: list[str], names: list[str], message_bytes: int, batches: tuple[int, ...]
+    chosen: list[str], names: list[str], message_bytes: int, asked_batches: list[int] | None
 ) -> Iterator[Case]:
-    """Yield the benchmark cases for the `chosen` algorithms, one for each size of a batch."""
+    """Yield the benchmark cases for the `chosen` algorithms, one for each size of a batch.
+
+    Without batches asked for, they are those of DEFAULT_BATCHES, and where a GPU is measured GPU_BATCH too.
+    """
+    batches = asked_batches or [*DEFAULT_BATCHES, *([GPU_BATCH] if "cuda" in names else [])]
     for name in chosen:
         if name == SEARCH:
             count = max(stages.SEARCH_NONCES[backend] for backend in names)

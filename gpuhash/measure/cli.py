@@ -52,9 +52,8 @@ def bench(
     files.require()
     names = bench_run.backends_for(backend)
     chosen = algorithm_names or [benchmark.SEARCH, *Algorithm]
-    batches = tuple(batch or bench_run.DEFAULT_BATCHES)
     grid = bench_run.grid_of(chosen)
-    cases = grid if sizes else bench_run.cases_of(chosen, names, message_bytes, batches)
+    cases = grid if sizes else bench_run.cases_of(chosen, names, message_bytes, batch)
     measured = bench_run.measure(
         cases, names, chosen if with_peers else [], seconds=seconds, energy_window_s=energy_seconds
     )

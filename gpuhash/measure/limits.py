@@ -1,15 +1,15 @@
-"""Model the most hashes that a GPU can do, from the machine code and the width of the GPU's pipes.
+"""Model the most hashes that a GPU can do, from the machine code and the width of the GPU's units.
 
 A streaming multiprocessor (SM) of compute capability 7.5 and later starts, per clock, 64 lanes on the ALU
-pipe, 64 on the FMA pipe, and 128 instructions altogether. A hash therefore takes at least
+pipe, 64 on the FMA pipe, and 128 instructions altogether. It reads one register of 128 threads per clock from
+each of two banks. A hash therefore takes at least
 
-  cycles = max(ALU / 64, FMA / 64, all / 128)    per SM
+  cycles = max(ALU / 64, FMA / 64, all / 128, reads of the busier bank / 128)    per SM
   hashes/s = SMs * clock / cycles
 
-kernels/instructions.csv holds the instruction counts of the code that NVRTC makes of kernels/*.cu;
-tests/gpuhash/measure/test_machine_code.py counts them again. Published speeds of a plain program (hashcat)
-lie within two percent of this model on three generations of GPUs. The result is a model, never a measured
-speed.
+The widths were measured on an H200 (tests/gpuhash/bench_pipes.py). kernels/instructions.csv holds the
+instruction counts of the code that NVRTC makes of kernels/*.cu; tests/gpuhash/measure/test_machine_code.py
+counts them again. The result is a model, never a measured speed.
 """
 
 import csv
@@ -20,9 +20,10 @@ from importlib import resources
 from gpuhash.errors import InvalidInputError
 from gpuhash.measure.sass import Instructions
 
-FORMULA = "SMs * clock / max(ALU / 64, FMA / 64, all / 128)"
+FORMULA = "SMs * clock / max(ALU / 64, FMA / 64, all / 128, reads / 128)"
 LANES_PER_PIPE = 64
 ISSUES_PER_CLOCK = 128
+READS_PER_CLOCK = 128  # from one bank of registers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class Limit:
             "ALU": self.instructions.alu / LANES_PER_PIPE,
             "FMA": self.instructions.fma / LANES_PER_PIPE,
             "issue": self.instructions.total / ISSUES_PER_CLOCK,
+            "registers": self.instructions.reads / READS_PER_CLOCK,
         }
 
     @property
@@ -51,7 +53,7 @@ class Limit:
 
     @property
     def bound_by(self) -> str:
-        """Return the name of the busiest resource: ALU, FMA or issue."""
+        """Return the name of the busiest resource: ALU, FMA, issue or registers."""
         return max(self.busy_cycles, key=lambda name: self.busy_cycles[name])
 
     def hashes_per_s(self, sm_count: int, clock_mhz: float) -> float:
@@ -91,7 +93,7 @@ def counted() -> tuple[Limit, ...]:
             variant=row["variant"],
             kernel=row["kernel"],
             instructions=Instructions(
-                alu=int(row["alu"]), fma=int(row["fma"]), total=int(row["total"]), local=int(row["local"])
+                **{name: int(row[name]) for name in ("alu", "fma", "total", "local", "reads")}
             ),
         )
         for row in csv.DictReader(text.splitlines())

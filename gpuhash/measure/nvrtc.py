@@ -38,9 +38,11 @@ class Compiled:
     kernels: dict[str, Resources]  # by name
 
 
-def compile_variant(variant: Variant, architecture: str) -> Compiled:
+def compile_variant(variant: Variant, architecture: str, *, unroll_all: bool = False) -> Compiled:
     """Compile a kernel variant for an architecture such as sm_90; return the machine code.
 
+    With unroll_all the rounds that a kernel does in a loop stand one after the other, so that they can be
+    counted; such code is slower, because it does not fit the instruction cache.
     Raises BackendUnavailableError if NVRTC is missing, and InvalidInputError with the compiler's message if
     it refuses the source or the architecture.
     """
@@ -54,6 +56,7 @@ def compile_variant(variant: Variant, architecture: str) -> Compiled:
             "--std=c++17",
             "--ptxas-options=-v",
             *(f"--define-macro={name}={value}" for name, value in variant.defines.items()),
+            *(["--define-macro=UNROLL_ALL"] if unroll_all else []),
         ]
         pointers = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         status = nvrtc.nvrtcCompileProgram(program, len(options), pointers)

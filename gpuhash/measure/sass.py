@@ -1,7 +1,7 @@
 """Count the machine instructions of a kernel by the GPU pipe that they occupy.
 
 nvdisasm (from the CUDA toolkit, or nvidia-cuda-nvdisasm from PyPI) turns a cubin into text. The instructions
-of the kernel's longest loop are those of one hash.
+of the kernel's longest loop are those of one hash, if the kernel was compiled with all inner loops unrolled.
 """
 
 import re
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +35,7 @@ class Instructions:
     fma: int  # slots on the FMA pipe; a wide or high product takes two
     total: int  # all that are issued, except on the uniform pipe, which runs in parallel
     local: int  # loads and stores of spilled registers
+    reads: int  # registers read from the busier of the two banks, those of even or of odd number
 
 
 def count(cubin: bytes, kernel: str) -> Instructions:
@@ -43,7 +45,8 @@ def count(cubin: bytes, kernel: str) -> Instructions:
     of the loop. Raises BackendUnavailableError if nvdisasm is not installed or fails, KeyError if the module
     has no such kernel.
     """
-    names = [line[1] for line in _longest_loop(_listing(cubin)[kernel]) if line[0] == "instruction"]
+    lines = [line for line in _longest_loop(_listing(cubin)[kernel]) if line[0] == "instruction"]
+    names = [name for _kind, name, _operands in lines]
     opcodes = Counter(name.split(".")[0] for name in names)
     wide = sum(1 for name in names if name.startswith("IMAD.") and re.search(r"\.(HI|WIDE)\b", name))
     return Instructions(
@@ -51,7 +54,21 @@ def count(cubin: bytes, kernel: str) -> Instructions:
         fma=sum(number for opcode, number in opcodes.items() if opcode in FMA) + wide * (WIDE_SLOTS - 1),
         total=sum(number for opcode, number in opcodes.items() if not _uniform(opcode)),
         local=sum(opcodes[opcode] for opcode in LOCAL),
+        reads=max(_bank_reads(operands for _kind, name, operands in lines if not _uniform(name))),
     )
+
+
+def _bank_reads(instructions: Iterable[str]) -> tuple[int, int]:
+    """Return how many registers the instructions read from the even and from the odd bank.
+
+    An instruction is given by its operands, the result first. A register that it names twice is read once.
+    The operand cache (.reuse) is left out: it holds a register only until another warp issues.
+    """
+    banks = Counter[int]()
+    for operands in instructions:
+        sources = operands.partition(",")[2]
+        banks.update(int(number) % 2 for number in set(re.findall(r"\bR(\d+)", sources)))
+    return banks[0], banks[1]
 
 
 def tables(cubin: bytes, kernel: str) -> Counter[int]:
@@ -86,11 +103,13 @@ def _listing(cubin: bytes) -> dict[str, list[tuple[str, str, str]]]:
 def _longest_loop(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """Return the lines of the longest loop: from its label to the branch that jumps back to it.
 
-    Without a loop, all lines are returned.
+    Without a loop, all lines up to the last exit are returned. Behind it the compiler puts an instruction
+    that jumps to itself, which no thread reaches; it is no loop.
     """
     labels: dict[str, int] = {}
-    best = (0, len(lines) - 1)
-    longest = 0
+    exits = [index for index, (_kind, name, _rest) in enumerate(lines) if name == "EXIT"]
+    best = (0, max(exits, default=len(lines) - 1))
+    longest = 1
     for index, (kind, name, rest) in enumerate(lines):
         if kind == "label":
             labels[name] = index

@@ -163,13 +163,14 @@ def of_limits(limits: Iterable[Limit], sm_count: int, clock_mhz: float) -> Table
             str(limit.instructions.alu),
             str(limit.instructions.fma),
             str(limit.instructions.total),
+            str(limit.instructions.reads),
             _number(limit.cycles_per_hash, 2),
             limit.bound_by,
             _number(limit.hashes_per_s(sm_count, clock_mhz) / 1e9, 3),
         )
         for limit in limits
     ]
-    names = ("kernel", "variant", "ALU", "FMA", "all", "cycles/hash", "bound by", "GH/s")
+    names = ("kernel", "variant", "ALU", "FMA", "all", "reads", "cycles/hash", "bound by", "GH/s")
     return _table(names, rows, left=("kernel", "variant", "bound by"))
 
 

@@ -5,6 +5,7 @@ lazy on purpose: copies and launches wait in a stream until it is synchronised, 
 buffer too early, or frees or refills one too soon, gets wrong digests here.
 """
 
+import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -44,28 +45,44 @@ class Array(np.ndarray):
         target = np.full(self.shape, 0xEE, self.dtype) if out is None else out
         enqueue(stream, lambda: np.copyto(target, self))
         if blocking:
-            (stream or Stream.current[-1]).synchronize()
+            (stream or current_streams()[-1]).synchronize()
         return target
 
 
 Array.__module__ = "cupy"
 
 
+class OfThread(threading.local):
+    """Holds what CUDA keeps for each thread: the streams that it entered and its current device."""
+
+    def __init__(self) -> None:
+        self.streams: list[Stream] = []
+        self.device_number = 0
+
+
+OF_THREAD = OfThread()
+
+
+def current_streams() -> "list[Stream]":
+    """Return the streams that this thread entered; the first is its default stream."""
+    if not OF_THREAD.streams:
+        OF_THREAD.streams.append(Stream())
+    return OF_THREAD.streams
+
+
 class Stream:
     """Holds work in order; it is done at the latest when somebody waits for it."""
-
-    current: list["Stream"]
 
     def __init__(self, *, non_blocking: bool = False) -> None:
         self.non_blocking = non_blocking
         self.work: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
-        Stream.current.append(self)
+        current_streams().append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        Stream.current.remove(self)
+        current_streams().remove(self)
 
     def synchronize(self) -> None:
         """Do the work that waits."""
@@ -75,9 +92,9 @@ class Stream:
 
 def enqueue(stream: Stream | None, work: Callable[[], None]) -> None:
     """Put work on a stream, the current one when none is named; the default stream works at once."""
-    chosen = stream or Stream.current[-1]
+    chosen = stream or current_streams()[-1]
     chosen.work.append(work)
-    if chosen is Stream.current[0]:
+    if chosen is current_streams()[0]:
         chosen.synchronize()
 
 
@@ -89,8 +106,8 @@ class HostCupy(types.ModuleType):
         self.folder = folder
         self.largest_bytes = largest_bytes  # a larger allocation fails
         self.launches: list[tuple[int, str, int]] = []  # device, kernel, blocks
-        self.device_number = 0
-        Stream.current = [Stream()]
+        OF_THREAD.streams.clear()
+        OF_THREAD.device_number = 0
         self.ndarray = Array
         self.ascontiguousarray = self.asarray
         self.concatenate = lambda arrays, axis: np.concatenate(arrays, axis=axis).view(Array)
@@ -98,7 +115,7 @@ class HostCupy(types.ModuleType):
         self.cuda = types.SimpleNamespace(
             Device=lambda number=0: Device(self, number),
             Stream=Stream,
-            get_current_stream=lambda: Stream.current[-1],
+            get_current_stream=lambda: current_streams()[-1],
             alloc_pinned_memory=bytearray,
             memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             runtime=types.SimpleNamespace(
@@ -110,7 +127,6 @@ class HostCupy(types.ModuleType):
                     "multiProcessorCount": SM_COUNT,
                 },
             ),
-            driver=types.SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=lambda *_: 1),
         )
 
     def empty(self, shape: Any, dtype: Any) -> Array:
@@ -122,7 +138,7 @@ class HostCupy(types.ModuleType):
         raw = np.full(array.nbytes + 256, 0xEE, np.uint8)
         start = -raw.ctypes.data % 256
         result = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape).view(Array)
-        result.device_id = self.device_number
+        result.device_id = OF_THREAD.device_number
         return result
 
     def zeros(self, shape: Any, dtype: Any) -> Array:
@@ -171,11 +187,11 @@ class Device:
         self.before = 0
 
     def __enter__(self) -> Self:
-        self.before, self.cupy.device_number = self.cupy.device_number, self.id
+        self.before, OF_THREAD.device_number = OF_THREAD.device_number, self.id
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cupy.device_number = self.before
+        OF_THREAD.device_number = self.before
 
 
 class OutOfMemoryError(MemoryError):
@@ -195,5 +211,5 @@ class HostKernel:
 
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
         """Put a launch of the kernel on the current stream."""
-        self.cupy.launches.append((self.cupy.device_number, self.name, grid[0]))
+        self.cupy.launches.append((OF_THREAD.device_number, self.name, grid[0]))
         enqueue(None, lambda: host_kernels.launch(self.library, self.name, grid[0], block[0], arguments))

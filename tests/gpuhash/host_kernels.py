@@ -38,11 +38,9 @@ def compile_for_host(module: str, defines: Mapping[str, int], folder: Path) -> c
     return ctypes.CDLL(str(library))
 
 
-def run(library: ctypes.CDLL, call: KernelCall, blocks: int | None = None) -> None:
+def run(library: ctypes.CDLL, call: KernelCall) -> None:
     """Run every thread of a launch, in order."""
-    if call.every_item_a_thread or blocks is None:
-        blocks = -(-call.items // THREADS)
-    launch(library, call.kernel, blocks, THREADS, call.arguments)
+    launch(library, call.kernel, -(-call.items // THREADS), THREADS, call.arguments)
 
 
 def launch(library: ctypes.CDLL, kernel: str, blocks: int, threads: int, arguments: Iterable[Any]) -> None:
@@ -51,7 +49,7 @@ def launch(library: ctypes.CDLL, kernel: str, blocks: int, threads: int, argumen
     function = getattr(library, kernel)
     for block in range(blocks):
         for thread in range(threads):
-            library.set_place(block, blocks, thread, threads)
+            library.set_place(block, thread, threads)
             function(*values)
 
 

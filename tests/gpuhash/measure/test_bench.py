@@ -94,7 +94,7 @@ def test_energy_is_unknown_without_a_counter(results: list[Result], monkeypatch:
     monkeypatch.setattr(bench.energy, "cpu_meter", lambda: None)
     stage = stages.of_search("cpu", bytes(80), 1000)[0]
 
-    result = bench._with_energy(results[1], stage, window_s=1.0)
+    result = bench._with_energy(replace(results[1], seconds=0.05, count=1000), stage, window_s=1.0)
 
     assert result.joules_per_hash is None
     document = json.loads(benchmarks.text_of([result]))
@@ -121,18 +121,21 @@ def test_a_counter_that_fails_costs_no_result(
 def test_energy_per_hash_comes_from_the_counter(
     results: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Energy per hash is the joules of the measured time, divided by the hashes in that time."""
+    """Energy per hash is the joules of the measured time, divided by the hashes in that time.
+
+    A call of 0.05 s is done twice between two looks at the counter, so four runs are eight calls.
+    """
     monkeypatch.setattr(bench.energy, "cpu_meter", lambda: SimpleNamespace(name="RAPL, all packages"))
     spent = bench.energy.Energy(seconds=2.0, joules=100.0, idle_w=10.0, clock_mhz=None)
     monkeypatch.setattr(bench.energy, "measure", lambda *_, **__: (spent, 4))
     stage = stages.of_search("cpu", bytes(80), 1000)[0]
 
-    result = bench._with_energy(results[1], stage, window_s=1.0)
+    result = bench._with_energy(replace(results[1], seconds=0.05, count=1000), stage, window_s=1.0)
 
     shown = [column.header for column in tables.of_results([result, results[0]]).columns]
     assert shown[-4:] == ["nJ/hash", "net nJ/hash", "W", "MHz"]
-    assert result.joules_per_hash == pytest.approx(100 / 4000)
-    assert result.net_joules_per_hash == pytest.approx(80 / 4000)
+    assert result.joules_per_hash == pytest.approx(100 / 8000)
+    assert result.net_joules_per_hash == pytest.approx(80 / 8000)
     assert result.mean_w == 50
     assert result.power_source == "RAPL, all packages"
 
