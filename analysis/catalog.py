@@ -8,7 +8,8 @@ TOML:
     grain       the columns that identify a row (staging and marts); a stored mart is also sorted by them
     cost        only where a build takes longer than 30 plain scans of what the query reads: why
     is_view     true for a mart that is not stored; each query that reads it computes it
-    [ranges]    by = "days", "mempool_days", "message_days" or "heights": made in ranges, which it sorts by
+    [ranges]    by = "days", "mempool_days", "message_days" or "heights": made in ranges, which it sorts by;
+                needs = "relation": where a range reads no row of it, the mart has none, and no part is made
     [ranges.reads]  relation = "condition": the rows of it that one range reads, all where it is not named
     [ranges.clips]  relation = {column = "expression"}: its value for one range, where it tells less than all
     severity    "fail" or "warn" (checks)
@@ -71,6 +72,7 @@ class InRanges(BaseModel):
     by: Literal["days", "mempool_days", "message_days", "heights"]
     reads: Mapping[str, NonEmpty]
     clips: Mapping[str, Mapping[str, NonEmpty]] = Field(default_factory=dict)
+    needs: NonEmpty | None = None
 
 
 class FilledLate(BaseModel):
@@ -343,6 +345,8 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
         raise CatalogError(f"{where}: the head of a mart needs method: how its numbers come about")
     if head.ranges is not None and not head.ranges.clips.keys() <= head.ranges.reads.keys():
         raise CatalogError(f"{where}: ranges.clips names a relation that ranges.reads does not")
+    if head.ranges is not None and head.ranges.needs not in {None, *head.ranges.reads}:
+        raise CatalogError(f"{where}: ranges.needs names a relation that ranges.reads does not")
     unknown = [name for name in head.grain if name not in head.columns]
     if unknown:
         raise CatalogError(f"{where}: grain names {', '.join(unknown)}, which is not among the columns")

@@ -5,6 +5,8 @@ needs only some rows, `reads` has the condition. While a range is made, a tempor
 stands in front of the relation. So the query itself is that of the whole mart, and it sorts by range first.
 `clips` makes values equal that a range cannot tell apart, such as all ends of a stay behind its last cut.
 
+`needs` names a relation without whose rows a range has none: such a range is not made.
+
 A range is made again where the rows that it reads changed, and no other: a new day costs its own range. Its
 rows are looked at once: while the files that can hold them are the same (extents.py), so are the rows. What
 is in memory at one time are the rows of one range.
@@ -220,6 +222,8 @@ class Ranges:
                 for key in contents.values():
                     if key in known:
                         seen[key] = self.rows[key] = known[key]
+                if len(contents) < len(read):
+                    continue
                 rows = {
                     f"{READS}{relation}": known[key][0] if key in known else key
                     for relation, key in contents.items()
@@ -256,7 +260,8 @@ class Ranges:
         """Return, for each relation of which a range reads only some rows, the key of these rows in `known`.
 
         Missing rows are looked at and added to `known`. For a relation in `small`, which was looked at for
-        all ranges at once, the content of the rows stands in place of a key.
+        all ranges at once, the content of the rows stands in place of a key. If there is no row of the
+        relation that the mart needs, the relations after it are left out.
         """
         keys: dict[str, str] = {}
         read_before: dict[str, str] = {}  # content of what this range reads, of relations so far
@@ -271,6 +276,8 @@ class Ranges:
                 one.note_rows(each.relation, n_rows_of(looked))
                 keys[each.relation] = read_before[each.relation] = looked[0]
                 values.update(known_of(each.relation, looked[1]))
+                if each.is_needed and not n_rows_of(looked):
+                    break
                 continue
             held: object = found.contents[each.relation]
             extent = None
@@ -290,6 +297,8 @@ class Ranges:
             keys[each.relation] = key
             read_before[each.relation] = known[key][0]
             values.update(known_of(each.relation, known[key][1]))
+            if each.is_needed and known[key] == each.nothing:
+                break
         return keys
 
     def _at_once(
@@ -314,6 +323,7 @@ class _Read:
         self, catalog: Catalog, model: Model, ranges: InRanges, relation: str, found: Fingerprints
     ) -> None:
         self.relation = relation
+        self.is_needed = ranges.needs == relation
         condition, clips = ranges.reads[relation], ranges.clips.get(relation, {})
         self._condition = " ".join(condition.split())
         self.bounds = bounds_of(condition)

@@ -9,6 +9,7 @@ grain = ["block_hash", "txid"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "heights"
+needs = "block_order"
 [ranges.reads]
 block_order = "height >= getvariable('range_from') and height < getvariable('range_to')"
 block_pool = "height >= getvariable('range_from') and height < getvariable('range_to')"

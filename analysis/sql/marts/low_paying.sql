@@ -9,11 +9,12 @@ grain = ["block_hash", "node", "txid"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "heights"
+needs = "template_audit_block"
 [ranges.reads]
+template_audit_block = "height >= getvariable('range_from') and height < getvariable('range_to')"
 block_order = "height >= getvariable('range_from') and height < getvariable('range_to')"
 block_pool = "height >= getvariable('range_from') and height < getvariable('range_to')"
 stg_transactions = "height >= getvariable('range_from') and height < getvariable('range_to')"
-template_audit_block = "height >= getvariable('range_from') and height < getvariable('range_to')"
 stg_template_txs = "taken_at in (select taken_at from template_audit_block)"
 mempool_cuts = "block_hash in (select block_hash from block_order)"
 mempool_residence = "mined_cut_no in (select cut_no from mempool_cuts)"

@@ -20,16 +20,17 @@ grain = ["block_hash", "feature", "fee_class", "age_class"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "heights"
+needs = "mempool_cuts"
 [ranges.reads]
 chain_blocks = "height >= getvariable('range_from') and height < getvariable('range_to')"
+mempool_cuts = """
+block_hash in (select block_hash from chain_blocks) or block_hash in (select prev_hash from chain_blocks)
+"""
 block_pool = "height >= getvariable('range_from') and height < getvariable('range_to')"
 block_order = "height >= getvariable('range_from') and height < getvariable('range_to')"
 stg_transactions = "height >= getvariable('range_from') and height < getvariable('range_to')"
 template_audit_block = "height >= getvariable('range_from') and height < getvariable('range_to')"
 stg_template_txs = "taken_at in (select taken_at from template_audit_block)"
-mempool_cuts = """
-block_hash in (select block_hash from chain_blocks) or block_hash in (select prev_hash from chain_blocks)
-"""
 mempool_residence = """
 first_cut_no <= (select max(cut_no) from mempool_cuts)
 and last_cut_no >= (select min(cut_no) from mempool_cuts) - 2000000000

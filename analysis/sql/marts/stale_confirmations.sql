@@ -4,10 +4,11 @@ method = "Of blocks at most 2,000 heights from the stale block (stale_transactio
 grain = ["block_hash", "txid"]
 [ranges]
 by = "heights"
+needs = "stale_transactions"
 [ranges.reads]
+stale_transactions = "height >= getvariable('range_from') - 2000 and height < getvariable('range_to') + 2000"
 chain_blocks = "height >= getvariable('range_from') and height < getvariable('range_to')"
 stg_transactions = "height >= getvariable('range_from') and height < getvariable('range_to')"
-stale_transactions = "height >= getvariable('range_from') - 2000 and height < getvariable('range_to') + 2000"
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 txid = "BLOB  transaction id, internal byte order"
