@@ -274,30 +274,27 @@ class Ranges:
             if each.relation in small:
                 looked = small[each.relation].get(one.variables[FROM]) or each.nothing
                 one.note_rows(each.relation, n_rows_of(looked))
-                keys[each.relation] = read_before[each.relation] = looked[0]
-                values.update(known_of(each.relation, looked[1]))
-                if each.is_needed and not n_rows_of(looked):
-                    break
-                continue
-            held: object = found.contents[each.relation]
-            extent = None
-            if stored is not None and files is not None:
-                one.note_rows(each.relation, sum(file.n_rows for file in files))
-                held = [stored.meaning, *stored.contents(files)]
-                if stored.is_summed:  # else columns that nobody reads would count
-                    extent = each.extent_of_all(files, values)
-            others = {name: read_before.get(name) or found.contents[name] for name in each.mentioned}
-            key = digest([each.reading, one.variables, held, others])[:32]
-            if key not in known and extent is not None:
-                known[key] = [key, dict(extent)]
-            elif key not in known:
-                one.narrow(each.relation)
-                known[key] = each.look(connection)
-                one.note_rows(each.relation, n_rows_of(known[key]))
-            keys[each.relation] = key
-            read_before[each.relation] = known[key][0]
-            values.update(known_of(each.relation, known[key][1]))
-            if each.is_needed and known[key] == each.nothing:
+                key = looked[0]
+            else:
+                held: object = found.contents[each.relation]
+                extent = None
+                if stored is not None and files is not None:
+                    one.note_rows(each.relation, sum(file.n_rows for file in files))
+                    held = [stored.meaning, *stored.contents(files)]
+                    if stored.is_summed:  # else columns that nobody reads would count
+                        extent = each.extent_of_all(files, values)
+                others = {name: read_before.get(name) or found.contents[name] for name in each.mentioned}
+                key = digest([each.reading, one.variables, held, others])[:32]
+                if key not in known and extent is not None:
+                    known[key] = [key, dict(extent)]
+                elif key not in known:
+                    one.narrow(each.relation)
+                    known[key] = each.look(connection)
+                    one.note_rows(each.relation, n_rows_of(known[key]))
+                looked = known[key]
+            keys[each.relation], read_before[each.relation] = key, looked[0]
+            values.update(known_of(each.relation, looked[1]))
+            if each.is_needed and looked == each.nothing:
                 break
         return keys
 
