@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuhash import chain
     from gpuhash.packing import Bytes
 
+MOST_SHOWN_FAULTS = 20  # of a file of headers
 LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the compiler of the cpu backend crashes
 
 app = typer.Typer(
@@ -192,9 +193,11 @@ def _verify_headers(data: "Bytes", at: "chain.Position | None", backend: str) ->
     if len(matrix) == 0:
         raise GpuhashError("there is no header: the input is empty")
     faults = chain.header_faults(matrix, at=at, backend=backend)
-    for fault in faults:
+    for fault in faults[:MOST_SHOWN_FAULTS]:
         name = f"header {fault.index}" if at is None else f"height {at.first_height + fault.index}"
         typer.echo(f"{name}: {fault.reason}", err=True)
+    if len(faults) > MOST_SHOWN_FAULTS:
+        typer.echo(f"and {len(faults) - MOST_SHOWN_FAULTS} faults more", err=True)
     if faults:
         raise GpuhashError(f"headers: {len(matrix)}, faults: {len(faults)}")
     said = f"headers: {len(matrix)}; every hash is at most its target, every link holds"

@@ -141,6 +141,20 @@ def test_headers_that_are_wrong_fail_one_by_one(run: Run, tmp_path: Path) -> Non
     assert err.endswith("gpuhash: headers: 2, faults: 2\n")
 
 
+def test_a_file_of_wrong_headers_is_told_in_few_lines(run: Run, tmp_path: Path) -> None:
+    """The first faults are shown and the others counted."""
+    (tmp_path / "headers").write_bytes(bytes(80 * 500))
+
+    status, _, err = run("verify", "--headers", str(tmp_path / "headers"))
+
+    lines = err.splitlines()
+    assert status == 1
+    assert len(lines) == 22
+    n_faults = int(lines[-1].rpartition(" ")[2])
+    assert n_faults >= 500
+    assert lines[-2] == f"and {n_faults - 20} faults more"
+
+
 def test_failures_are_one_line_and_exit_1(run: Run, tmp_path: Path) -> None:
     """A missing file, a cut header, an unknown algorithm or backend: no traceback."""
     (tmp_path / "cut").write_bytes(bytes(81))
