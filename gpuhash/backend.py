@@ -108,9 +108,10 @@ def prove_search(backend: Backend) -> None:
 
 
 def choose(name: str, batch: Batch | None = None) -> Backend:
-    """Return the backend called `name`; "auto" takes the one that should be fastest for this batch.
+    """Return the backend called `name`; "auto" chooses one for this batch.
 
-    "auto" takes cuda for messages in device memory, and for large batches if there is a GPU; otherwise cpu.
+    "auto" takes cuda for messages in device memory, and for batches of a megabyte and more if there is a GPU;
+    otherwise cpu. With many cores the cpu backend may be faster on messages in host memory.
     Raises UnknownAlgorithmError for an unknown name, and BackendUnavailableError if the backend cannot run on
     this machine.
     """

@@ -3,12 +3,12 @@
 Messages that are already in device memory are hashed there, on CuPy's current stream, and their digests stay
 there. Messages in host memory are cut into chunks. Several threads for each device take the chunks in turn,
 because copying them within host memory takes longer than all the rest. Each thread works on two chunks at a
-time, so that one is copied while the other is hashed. When memory runs out, a chunk is halved and the work
-continues.
+time, so that one is copied while the other is hashed. When the memory of a device runs out, its threads end
+one after the other; the last one halves the chunk that does not fit, and the work continues.
 """
 
 import logging
-import os
+import threading
 from collections import deque
 from typing import Any
 
@@ -22,13 +22,13 @@ from gpuhash.errors import BackendUnavailableError
 from gpuhash.keccak import RATE_BYTES
 from gpuhash.packing import DIGEST_BYTES, Batch, Bytes
 from gpuhash.reference import Algorithm
-from gpuhash.sharing import share
+from gpuhash.sharing import share, usable_cpus
 
 log = logging.getLogger("gpuhash")
 
-CHUNK_BYTES = 8 << 20  # large enough for full copy speed, small enough that some megabytes make several
+CHUNK_BYTES = 8 << 20  # large enough for full copy speed, small enough that 64 MiB give every thread two
 STREAMS = 2
-THREADS = min(4, os.cpu_count() or 1)  # that copy for one device
+COPYING_THREADS = min(4, usable_cpus())  # for each device; they copy messages and digests within host memory
 MOST_CANDIDATES = 1 << 16
 SHA256_BLOCK_BYTES = 64
 
@@ -48,8 +48,11 @@ class CudaBackend:
             return resident
         digests = np.empty((batch.count, DIGEST_BYTES), np.uint8)
         chunks = deque(_cut(batch, CHUNK_BYTES))
-        threads = [device for device in self.devices for _ in range(min(THREADS, len(chunks)))]
-        share([Streamer(device, which, batch, digests, chunks).run for device in threads])
+        tasks = []
+        for device in self.devices:
+            team = Team(chunks, min(COPYING_THREADS, len(chunks)))
+            tasks += [Streamer(device, which, batch, digests, team).run for _ in range(team.n_threads)]
+        share(tasks)
         return digests
 
     def search(self, header: bytes, target: int, start: int, count: int) -> list[int]:
@@ -85,54 +88,106 @@ class CudaBackend:
         return digests
 
 
-class Streamer:
-    """Hashes chunks of a batch on one GPU, two at a time, and writes the digests into `digests`.
+class Team:
+    """Counts the threads of one GPU, and holds the queue of message ranges that the threads of all share."""
 
-    `chunks` is a queue of message ranges that all GPUs share.
-    """
+    def __init__(self, chunks: deque[tuple[int, int]], n_threads: int) -> None:
+        self.chunks = chunks
+        self.n_threads = n_threads
+        self._lock = threading.Lock()
+
+    def leaves_to_others(self, chunk: tuple[int, int]) -> bool:
+        """Put a chunk back for the other threads of this GPU, and count this thread out.
+
+        If it is the last one, nothing is done, and False is returned.
+        """
+        with self._lock:
+            if self.n_threads == 1:
+                return False
+            self.chunks.appendleft(chunk)
+            self.n_threads -= 1
+            return True
+
+    def is_done(self) -> bool:
+        """Return whether the queue is empty; if so, count this thread out."""
+        with self._lock:
+            if self.chunks:
+                return False
+            self.n_threads -= 1
+            return True
+
+
+class Streamer:
+    """Hashes chunks of a batch on one GPU in one thread, two at a time; writes the digests into `digests`."""
 
     def __init__(
-        self,
-        device: CudaDevice,
-        which: Algorithm,
-        batch: Batch,
-        digests: Bytes,
-        chunks: deque[tuple[int, int]],
+        self, device: CudaDevice, which: Algorithm, batch: Batch, digests: Bytes, team: Team
     ) -> None:
         self.device = device
         self.which = which
         self.batch = batch
         self.digests = digests
-        self.chunks = chunks
+        self.team = team
 
     def run(self) -> None:
         """Take chunks of messages from the queue and hash them on this GPU until the queue is empty."""
         with self.device.current():
             slots = deque(Slot(self) for _ in range(STREAMS))
-            while True:
-                try:
-                    chunk = self.chunks.popleft()
-                except IndexError:
-                    break
-                slot = slots.popleft()
-                slots.append(slot)
-                slot.finish()
-                try:
-                    slot.start(*chunk)
-                except self.device.cupy.cuda.memory.OutOfMemoryError as error:
-                    self._halve(slots, chunk, error)
-            for slot in slots:
-                slot.finish()
+            try:
+                self._work(slots)
+            except Exception:
+                self.team.chunks.clear()  # the other threads need not go on
+                raise
 
-    def _halve(self, slots: deque["Slot"], chunk: tuple[int, int], error: Exception) -> None:
-        """Free all GPU memory and put the two halves of a chunk of messages back into the queue.
+    def _work(self, slots: deque["Slot"]) -> None:
+        chunks = self.team.chunks
+        while True:
+            try:
+                chunk = chunks.popleft()
+            except IndexError:
+                self._release(slots)
+                if self.team.is_done():
+                    return
+                continue
+            slot = slots.popleft()
+            slots.append(slot)
+            slot.finish()
+            was_alone = self.team.n_threads == 1
+            failure = self._start(slot, chunk)
+            if failure is None:
+                continue
+            self._release(slots)
+            if self.team.leaves_to_others(chunk):
+                return
+            if was_alone:
+                self._halve(chunk, failure)
+            else:  # what another thread held then is free now
+                chunks.appendleft(chunk)
 
-        Raises BackendUnavailableError for a chunk of a single message.
+    def _start(self, slot: "Slot", chunk: tuple[int, int]) -> Exception | None:
+        """Start the work on a chunk; return the error if the memory of the GPU does not suffice.
+
+        The error comes without its traceback, which would keep the arrays that were allocated before it.
         """
+        try:
+            slot.start(*chunk)
+        except self.device.cupy.cuda.memory.OutOfMemoryError as error:
+            failure: Exception = error.with_traceback(None)
+            return failure
+        return None
+
+    def _release(self, slots: deque["Slot"]) -> None:
+        """Wait for the chunks that this thread works on, and free the memory of the GPU that they held."""
         for slot in slots:
             slot.finish()
             slot.release()
         self.device.cupy.get_default_memory_pool().free_all_blocks()
+
+    def _halve(self, chunk: tuple[int, int], error: Exception) -> None:
+        """Put the two halves of a chunk of messages back into the queue.
+
+        Raises BackendUnavailableError for a chunk of a single message.
+        """
         first, last = chunk
         if last - first == 1:
             size = self.batch.offsets[last] - self.batch.offsets[first]
@@ -146,7 +201,7 @@ class Streamer:
             self.device.name,
             last - first,
         )
-        self.chunks.extendleft(((middle, last), (first, middle)))
+        self.team.chunks.extendleft(((middle, last), (first, middle)))
 
 
 class Slot:
@@ -253,7 +308,7 @@ class _Search:
 
 def block_order(which: Algorithm, limits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the message numbers sorted by number of blocks, so that the threads of a warp end together."""
-    sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
+    sha2 = kernel_calls.module_of(which) == "sha256"
     blocks = np.diff(limits) // (SHA256_BLOCK_BYTES if sha2 else RATE_BYTES)
     return np.argsort(blocks, kind="stable")
 

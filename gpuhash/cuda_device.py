@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import threading
 from functools import cache, cached_property
 from typing import Any
 
@@ -57,6 +58,7 @@ class CudaDevice:
         self._variants = variants or {}
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
+        self._compiling = threading.RLock()  # several threads launch kernels
 
     @cached_property
     def properties(self) -> dict[str, Any]:
@@ -114,17 +116,18 @@ class CudaDevice:
     def _function(self, module: str, kernel: str) -> Any:
         """Return a compiled kernel."""
         key = (module, kernel)
-        if key not in self._functions:
-            function = self._module(module).get_function(kernel)
-            log.info(
-                "%s: kernel %s, variant %s, %s registers",
-                self.name,
-                kernel,
-                self.variant(module).name,
-                function.num_regs,
-            )
-            self._functions[key] = function
-        return self._functions[key]
+        with self._compiling:
+            if key not in self._functions:
+                function = self._module(module).get_function(kernel)
+                log.info(
+                    "%s: kernel %s, variant %s, %s registers",
+                    self.name,
+                    kernel,
+                    self.variant(module).name,
+                    function.num_regs,
+                )
+                self._functions[key] = function
+            return self._functions[key]
 
     def _module(self, module: str) -> Any:
         if module not in self._modules:

@@ -81,10 +81,15 @@ def opaque() -> Struct:
     return np.ones(1, OPAQUE)
 
 
+def module_of(which: Algorithm) -> str:
+    """Return the name of the module of kernels that computes an algorithm: sha256 or keccak."""
+    return "sha256" if which in (Algorithm.SHA256, Algorithm.SHA256D) else "keccak"
+
+
 def hash_call(which: Algorithm, layout: Layout, digests: int) -> KernelCall:
     """Return the kernel launch that hashes a batch; `digests` is the device address of uint8[count, 32]."""
-    sha2 = which in (Algorithm.SHA256, Algorithm.SHA256D)
-    module = "sha256" if sha2 else "keccak"
+    module = module_of(which)
+    sha2 = module == "sha256"
     domain = np.uint32(KECCAK_DOMAIN if which is Algorithm.KECCAK256 else SHA3_DOMAIN)
     aligned = layout.flat % FAST_ALIGNMENT == 0 == digests % FAST_ALIGNMENT
     if layout.length == FAST_LENGTH and aligned and which is not Algorithm.SHA256:

@@ -8,12 +8,12 @@ instruction that CUDA writes in assembly has its meaning in C++ beside it.
 The integer units of an NVIDIA SM are two pipes of 64 lanes: ALU (add, logic, shift, rotate) and FMA
 (multiply-add). Hashes need far more of the first, so additions can be written as multiplications by one.
 The ones come from the kernel's arguments: the compiler must not know them, or it turns the multiplication
-back into an addition. Shifts and rotations stay on ALU: the high half of a product keeps the SM from
-starting anything else for as long as a shift would take (measured on an H100).
+back into an addition. Shifts and rotations stay on ALU: the high half of a product holds FMA for two clocks
+and keeps ALU from starting for one, as long as a shift would take (tests/gpuhash/bench_pipes.py).
 
 An SM reads the registers of a thread from two banks, one register per clock from each. A factor that
 thousands of instructions read from one register makes its bank the slowest part. Of a factor that is used
-only a few times the compiler makes a uniform register, which is in neither bank; so there are many ones.
+some thirty times the compiler mostly makes a uniform register, which is in neither bank; so there are many ones.
 */
 #ifdef GPUHASH_HOST
 
@@ -28,7 +28,7 @@ typedef int64_t i64;
 #define BOUNDS(threads, blocks)
 #define BY_VALUE
 struct Place { u32 x; };
-// Where several devices are played, each has a thread.
+// Several threads run kernels at once, and each has its own place.
 static thread_local Place blockIdx, blockDim, threadIdx;
 extern "C" void set_place(u32 block, u32 thread, u32 threads) {
   blockIdx.x = block, threadIdx.x = thread, blockDim.x = threads;
@@ -88,15 +88,16 @@ template <int TABLE> DEVICE u32 logic3(u32 a, u32 b, u32 c) {
 // Truth tables of logic3: bit 4a + 2b + c is the result for bits a, b, c.
 enum { XOR3 = 0x96, CHOOSE = 0xCA, MAJORITY = 0xE8, AND_NOT_XOR = 0xD2 };
 
-// Ones that the compiler must not know. `one` is used in turn. `one_for_constants` is for additions of a
+// Ones that the compiler must not know. Two rounds share an element of `one`. `one_for_constants` is for additions of a
 // known number: that instruction has no room for a uniform register.
 struct Opaque {
   u32 one[32];
   u32 one_for_constants;
 };
 
-// Before a loop whose rounds the instruction cache would not hold one after the other: `times` of them at most.
-// With UNROLL_ALL the compiler repeats all of them, so that its listing shows every instruction of a hash.
+// UNROLL(times) stands before a loop whose rounds do not all fit the instruction cache: the compiler writes at
+// most `times` of them one after the other. With UNROLL_ALL it writes all, so that its listing shows every
+// instruction of a hash.
 #ifdef UNROLL_ALL
 #define UNROLL(times) _Pragma("unroll")
 #else

@@ -92,7 +92,8 @@ KERNEL BOUNDS(256, 6) search(const BY_VALUE Job job, const BY_VALUE Opaque opaqu
   }
 }
 
-// The instruction cache holds two compressions and not three, so each of the two kernels below has one in a loop.
+// The instruction cache holds two compressions and not three. merkle_nodes has three, so the first and the third
+// are one loop; hash_batch has one, in a loop over all blocks of both hashes.
 KERNEL BOUNDS(256, 4) hash_batch(const BY_VALUE Messages messages, const BY_VALUE Opaque opaque, u32 twice,
                                  u8 *digests) {
   i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x;

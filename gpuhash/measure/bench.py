@@ -2,6 +2,7 @@
 
 All stages of a case run in turn, one run of each after the other. What disturbs the machine then disturbs all
 stages alike, so ratios are reliable even if single figures are not. A figure is the median of its runs.
+A GPU works untimed before each run for as long, because an idle one lowers its clocks.
 """
 
 import logging
@@ -28,8 +29,8 @@ LEAST_RUNS = 20
 FEWEST_RUNS = 5  # if LEAST_RUNS of slow work would exceed the given time
 WARM_UP_CALLS = 2  # of every stage before it is timed; the last one tells how long a call takes
 LEAST_RUN_S = 0.0005  # shorter work is repeated within a run
-LEAST_GPU_RUN_S = 0.01  # the start of a GPU that idled is a smaller part of it
-LEAST_ENERGY_RUN_S = 0.1  # the counter is read after each, and a device that waits for that uses less
+LEAST_GPU_RUN_S = 0.01  # so long a run hides the time that an idle GPU takes to begin
+LEAST_ENERGY_RUN_S = 1.0  # the energy counter is read after each run, and the device idles meanwhile
 SEARCH = "header-search"
 VERIFIED_MESSAGES = 2000
 REFERENCE_MESSAGES = 20_000  # the reference hashes only this many: the time per message is the same
@@ -179,7 +180,9 @@ def time_together(timed: list[Stage], seconds: float) -> list[list[float]]:
     times: list[list[float]] = [[] for _ in timed]
     for _ in range(runs):
         for stage, repeat, kept in zip(timed, repeats, times, strict=True):
-            if stage.backend == "cuda":  # an idle GPU lowers its clocks: it works as long before
+            if (
+                stage.backend == "cuda"
+            ):  # an idle GPU lowers its clocks, so it first works untimed for as long
                 _time(stage, repeat)
             kept.append(_time(stage, repeat) / repeat)
     return times

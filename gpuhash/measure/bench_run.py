@@ -20,7 +20,8 @@ from gpuhash.reference import Algorithm, algorithm
 
 BLOCK_TRANSACTIONS = 2500
 DEFAULT_BATCHES = (1000, 100_000)
-GPU_BATCH = 1 << 22  # fills a GPU for about a millisecond
+GPU_BATCH = 1 << 22  # of 64 bytes; fills a GPU for about a millisecond
+MOST_GPU_BATCH_BYTES = 1 << 28
 SIZES = (32, 64, 136, 512, 4096, 65_536, 1 << 20)
 SIZE_BATCHES = (1, 16, 256, 4096, 65_536)
 MOST_BYTES = 1 << 26  # most bytes of a batch in the grid of sizes
@@ -135,9 +136,11 @@ def cases_of(
 ) -> Iterator[Case]:
     """Yield the benchmark cases for the `chosen` algorithms, one for each size of a batch.
 
-    Without batches asked for, they are those of DEFAULT_BATCHES, and where a GPU is measured GPU_BATCH too.
+    Without batches asked for, they are those of DEFAULT_BATCHES. Where a GPU is measured there is GPU_BATCH
+    too, unless its messages are too long for that.
     """
-    batches = asked_batches or [*DEFAULT_BATCHES, *([GPU_BATCH] if "cuda" in names else [])]
+    is_large_enough = "cuda" in names and GPU_BATCH * message_bytes <= MOST_GPU_BATCH_BYTES
+    batches = asked_batches or [*DEFAULT_BATCHES, *([GPU_BATCH] if is_large_enough else [])]
     for name in chosen:
         if name == SEARCH:
             count = max(stages.SEARCH_NONCES[backend] for backend in names)

@@ -39,7 +39,9 @@ class Method:
     seconds_per_stage: float
     energy_window_s: float  # 0: energy was not measured
     warm_up_calls: int  # of every stage, not timed
-    order: str = "the stages of a case in turn, one run of each after the other"
+    order: str = (
+        "the stages of a case in turn, one run of each after the other; a GPU first works untimed for as long"
+    )
     figure: str = "median of the runs, with quartiles"
 
 

@@ -4,8 +4,9 @@ Two counters are read: NVML's total energy of an NVIDIA GPU (millijoules since t
 and later) and the packages of a CPU in RAPL (microjoules, readable only by root on most systems). Without a
 counter the energy is unknown and shown as n/a, never as 0.
 
-A counter moves in steps of 20 to 100 ms. A window therefore begins and ends when the counter has just moved,
-and lasts seconds: at 5 s the error is about 4 percent, at 10 s about 2. NVML's power reading is not used: it
+A counter moves in steps of 20 to 100 ms, and it is read between two runs of the work. A window begins and
+ends at the first reading that differs from the one before, so up to a step late. It lasts seconds: at 5 s the
+error is at most about 4 percent, at 10 s about 2. NVML's power reading is not used: it
 is an average over a second on most GPUs, and on A100 and H100 it covers a quarter of the time
 (arXiv:2312.02741). Whether the energy counter misses time in the same way is not documented; for steady work
 this does not matter. Power depends on data, so hash random bytes, not zeros.
@@ -157,7 +158,8 @@ def measure(
 ) -> tuple[Energy, int]:
     """Idle for `window_s`, then repeat `work` for at least as long; return the energy and the number of runs.
 
-    `work` must return only when the device is done. Both windows begin and end when the counter moves.
+    `work` must return only when the device is done. Both windows begin and end at the first look at
+    which the counter has moved.
     """
     clock = clock or Clock()
     idle_seconds, idle_joules, _, _ = _window(meter, lambda: clock.sleep(POLL_S), window_s, clock)

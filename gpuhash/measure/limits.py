@@ -8,8 +8,8 @@ each of two banks. A hash therefore takes at least
   hashes/s = SMs * clock / cycles
 
 The widths were measured on an H200 (tests/gpuhash/bench_pipes.py). kernels/instructions.csv holds the
-instruction counts of the code that NVRTC makes of kernels/*.cu; tests/gpuhash/measure/test_machine_code.py
-counts them again. The result is a model, never a measured speed.
+instruction counts of the code that NVRTC makes of kernels/*.cu with all loops of rounds unrolled;
+tests/gpuhash/measure/test_machine_code.py counts them again. The result is a model, never a measured speed.
 """
 
 import csv
@@ -20,7 +20,7 @@ from importlib import resources
 from gpuhash.errors import InvalidInputError
 from gpuhash.measure.sass import Instructions
 
-FORMULA = "SMs * clock / max(ALU / 64, FMA / 64, all / 128, reads / 128)"
+FORMULA = "SMs * clock / max(ALU / 64, FMA / 64, all / 128, reads of the busier register bank / 128)"
 LANES_PER_PIPE = 64
 ISSUES_PER_CLOCK = 128
 READS_PER_CLOCK = 128  # from one bank of registers

@@ -7,7 +7,7 @@ from gpuhash.measure import nvrtc, sass
 from gpuhash.measure.limits import Limit
 from gpuhash.variants import VARIANTS, Variant
 
-# Kernels whose longest loop, unrolled, computes one hash: its instructions are those of one hash.
+# Kernels of which one hash is the longest loop, or all of the kernel if no loop is left after unroll_all.
 ONE_HASH = {"sha256": ("search", "merkle_nodes"), "keccak": ("hash_64_bytes",)}
 HEADER = "architecture,module,variant,kernel,alu,fma,total,local,reads"
 

@@ -23,7 +23,8 @@ ALU = frozenset(
 ) | {"LOP3", "PLOP3", "ISETP", "SEL", "IABS", "IMNMX", "VIMNMX", "VIADDMNMX", "P2R", "R2P", "CS2R"}
 FMA = frozenset(("IMAD", "FFMA", "FADD", "FMUL", "IDP", "HFMA2"))
 LOCAL = frozenset(("LDL", "STL"))
-# The high half of a product is taken to hold the pipe for two slots.
+# The high half of a product holds FMA for two clocks (tests/gpuhash/bench_pipes.py). It also keeps ALU from
+# starting for one, which is not counted: a hash has at most a few of them.
 WIDE_SLOTS = 2
 
 
@@ -54,15 +55,18 @@ def count(cubin: bytes, kernel: str) -> Instructions:
         fma=sum(number for opcode, number in opcodes.items() if opcode in FMA) + wide * (WIDE_SLOTS - 1),
         total=sum(number for opcode, number in opcodes.items() if not _uniform(opcode)),
         local=sum(opcodes[opcode] for opcode in LOCAL),
-        reads=max(_bank_reads(operands for _kind, name, operands in lines if not _uniform(name))),
+        reads=max(
+            _bank_reads(operands for _kind, name, operands in lines if not _uniform(name.split(".")[0]))
+        ),
     )
 
 
 def _bank_reads(instructions: Iterable[str]) -> tuple[int, int]:
     """Return how many registers the instructions read from the even and from the odd bank.
 
-    An instruction is given by its operands, the result first. A register that it names twice is read once.
-    The operand cache (.reuse) is left out: it holds a register only until another warp issues.
+    An instruction is given by its operands, of which the first, the result, is left out, also where it is the
+    address of a store. A register named twice is read once, and of a pair only the first counts. The operand
+    cache (.reuse) is left out: it holds a register only until another warp issues.
     """
     banks = Counter[int]()
     for operands in instructions:

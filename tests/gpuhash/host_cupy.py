@@ -7,6 +7,7 @@ buffer too early, or frees or refills one too soon, gets wrong digests here.
 
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -101,10 +102,19 @@ def enqueue(stream: Stream | None, work: Callable[[], None]) -> None:
 class HostCupy(types.ModuleType):
     """Stands in for the module CuPy in `sys.modules`."""
 
-    def __init__(self, folder: Path, *, device_count: int = 1, largest_bytes: int = 1 << 40) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device_count: int = 1,
+        largest_bytes: int = 1 << 40,
+        memory_bytes: int = 1 << 40,
+    ) -> None:
         super().__init__("cupy")
         self.folder = folder
         self.largest_bytes = largest_bytes  # a larger allocation fails
+        self.free_bytes = memory_bytes  # of all devices together
+        self.counting = threading.RLock()  # an array may be freed while its thread holds this
         self.launches: list[tuple[int, str, int]] = []  # device, kernel, blocks
         OF_THREAD.streams.clear()
         OF_THREAD.device_number = 0
@@ -132,14 +142,21 @@ class HostCupy(types.ModuleType):
     def empty(self, shape: Any, dtype: Any) -> Array:
         """Allocate an array that holds arbitrary bytes, as fresh memory does."""
         array = np.empty(shape, dtype)
-        if array.nbytes > self.largest_bytes:
-            raise OutOfMemoryError(f"{array.nbytes} bytes")
+        self._count(array.nbytes)
         # Device memory begins at multiples of 256 bytes.
         raw = np.full(array.nbytes + 256, 0xEE, np.uint8)
+        weakref.finalize(raw, self._count, -array.nbytes)
         start = -raw.ctypes.data % 256
         result = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape).view(Array)
         result.device_id = OF_THREAD.device_number
         return result
+
+    def _count(self, n_bytes: int) -> None:
+        """Take memory, or give it back if n_bytes is negative; raise OutOfMemoryError if it is not there."""
+        with self.counting:
+            if n_bytes > min(self.largest_bytes, self.free_bytes):
+                raise OutOfMemoryError(f"{n_bytes} bytes")
+            self.free_bytes -= n_bytes
 
     def zeros(self, shape: Any, dtype: Any) -> Array:
         """Allocate zeros."""
@@ -202,7 +219,6 @@ class HostKernel:
     """Stands in for a kernel; each launch is put on the current stream."""
 
     num_regs = 0
-    kernel = types.SimpleNamespace(ptr=0)
 
     def __init__(self, cupy: HostCupy, library: Any, name: str) -> None:
         self.cupy = cupy

@@ -31,7 +31,7 @@ def compile_for_host(module: str, defines: Mapping[str, int], folder: Path) -> c
     library = folder / f"{module}-{digest}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        # Of its own: two devices, and two processes of a test run, compile the same module at once.
+        # Of its own: two threads, and two processes of a test run, compile the same module at once.
         partial = folder / f"{library.name}.{os.getpid()}-{threading.get_ident()}"
         subprocess.run([compiler, *flags, "-x", "c++", "-", "-o", partial], input=text, text=True, check=True)
         partial.replace(library)

@@ -58,8 +58,9 @@ def mixed(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 def test_host_messages_are_streamed_in_chunks(
     start: Start, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
-    """Many small chunks over two lazy streams give every digest its own row."""
+    """Many small chunks over the lazy streams of several threads give every digest its own row."""
     cupy = start()
+    monkeypatch.setattr(cuda, "COPYING_THREADS", 3)
     monkeypatch.setattr(cuda, "CHUNK_BYTES", 2000)
     for messages in (mixed(150), np.random.default_rng(2).integers(0, 256, (150, 64), np.uint8)):
         cupy.launches.clear()
@@ -84,6 +85,22 @@ def test_a_device_without_memory_gets_halves(
     assert np.array_equal(digests, REFERENCE.hash_batch(Algorithm.SHA256D, pack(messages)))
     assert "Host 0 is out of memory" in caplog.text
     assert "going on with halves" in caplog.text
+
+
+@pytest.mark.parametrize(("count", "size", "memory"), [(12, 100_000, 250_000), (2000, 64, 10_000)])
+def test_threads_leave_memory_to_one_another(
+    start: Start, monkeypatch: pytest.MonkeyPatch, count: int, size: int, memory: int
+) -> None:
+    """What fits the device alone is hashed, although the chunks of all threads together do not fit."""
+    start(memory_bytes=memory)
+    monkeypatch.setattr(cuda, "COPYING_THREADS", 4)
+    monkeypatch.setattr(cuda, "CHUNK_BYTES", 8000)
+    messages = np.random.default_rng(5).integers(0, 256, (count, size), np.uint8)
+
+    for _ in range(5):
+        digests = CudaBackend().hash_batch(Algorithm.SHA256, pack(messages))
+
+        assert np.array_equal(digests, REFERENCE.hash_batch(Algorithm.SHA256, pack(messages)))
 
 
 def test_a_message_that_never_fits_is_refused(start: Start) -> None:

@@ -45,4 +45,4 @@ def test_the_genesis_block_is_found_in_the_whole_range() -> None:
         "67768f617fc81bc3888a51323a9fb8aa4b1e5e4a29ab5f49ffff001d1dac2b7c"
     )
 
-    assert 2083236893 in gpuhash.search_header(header, 0xFFFF << 208, backend="cuda")
+    assert gpuhash.search_header(header, 0xFFFF << 208, backend="cuda").count(2083236893) == 1

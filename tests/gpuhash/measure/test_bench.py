@@ -3,6 +3,8 @@
 import io
 import json
 import stat
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputEr
 from gpuhash.lanes import Lanes
 from gpuhash.measure import (
     bench,
+    bench_run,
     ceiling,
     cpu_operations,
     limits,
@@ -123,21 +126,63 @@ def test_energy_per_hash_comes_from_the_counter(
 ) -> None:
     """Energy per hash is the joules of the measured time, divided by the hashes in that time.
 
-    A call of 0.05 s is done twice between two looks at the counter, so four runs are eight calls.
+    A call of 0.5 s is done twice between two looks at the counter, so four runs are eight calls.
     """
     monkeypatch.setattr(bench.energy, "cpu_meter", lambda: SimpleNamespace(name="RAPL, all packages"))
     spent = bench.energy.Energy(seconds=2.0, joules=100.0, idle_w=10.0, clock_mhz=None)
-    monkeypatch.setattr(bench.energy, "measure", lambda *_, **__: (spent, 4))
-    stage = stages.of_search("cpu", bytes(80), 1000)[0]
 
-    result = bench._with_energy(replace(results[1], seconds=0.05, count=1000), stage, window_s=1.0)
+    def measure(
+        _meter: object, work: Callable[[], None], *, window_s: float
+    ) -> tuple[bench.energy.Energy, int]:
+        assert window_s == 1.0
+        for _ in range(4):
+            work()
+        return spent, 4
+
+    monkeypatch.setattr(bench.energy, "measure", measure)
+    calls: list[int] = []
+    stage = bench.Stage(backend="cpu", name="kernel", hashes=1000, work=lambda: calls.append(1))
+
+    result = bench._with_energy(replace(results[1], seconds=0.5, count=1000), stage, window_s=1.0)
 
     shown = [column.header for column in tables.of_results([result, results[0]]).columns]
     assert shown[-4:] == ["nJ/hash", "net nJ/hash", "W", "MHz"]
+    assert len(calls) == 8
     assert result.joules_per_hash == pytest.approx(100 / 8000)
     assert result.net_joules_per_hash == pytest.approx(80 / 8000)
     assert result.mean_w == 50
     assert result.power_source == "RAPL, all packages"
+
+
+def test_a_gpu_works_untimed_before_each_run() -> None:
+    """Of two stages alike, that of a GPU is called twice for each run and the other once."""
+    calls = {"cuda": 0, "cpu": 0}
+
+    def stage(backend: str) -> bench.Stage:
+        def work() -> None:
+            calls[backend] += 1
+            time.sleep(0.02)
+
+        return bench.Stage(backend=backend, name="kernel", hashes=1, work=work)
+
+    times = bench.time_together([stage("cuda"), stage("cpu")], seconds=0.2)
+
+    n_runs = len(times[0])
+    assert n_runs == len(times[1]) >= 5
+    assert calls == {"cuda": 2 + 2 * n_runs, "cpu": 2 + n_runs}
+
+
+def test_a_gpu_gets_a_batch_that_fills_it() -> None:
+    """Without batches asked for; long messages would take gigabytes, so they get none."""
+
+    def counts(names: list[str], message_bytes: int, asked: list[int] | None = None) -> list[int]:
+        cases = bench_run.cases_of(["keccak256"], names, message_bytes, asked)
+        return [case.count for case in cases]
+
+    assert counts(["cpu"], 64) == [1000, 100_000]
+    assert counts(["cpu", "cuda"], 64) == [1000, 100_000, 1 << 22]
+    assert counts(["cuda"], 4096) == [1000, 100_000]
+    assert counts(["cuda"], 64, [7]) == [7]
 
 
 def test_csv_has_a_line_per_result(results: list[Result]) -> None:
