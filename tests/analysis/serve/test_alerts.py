@@ -267,17 +267,26 @@ def test_a_tag_that_no_rule_names_is_an_event(tmp_path: Path) -> None:
     assert event.path == f"/blocks/{label_bytes('b2')[::-1].hex()}"
 
 
+@pytest.fixture(scope="module")
+def two_builds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Build the first 4 blocks of the chain, and all 12; return both databases."""
+    return eventful(tmp_path_factory.mktemp("early"), 4), eventful(tmp_path_factory.mktemp("late"), 12)
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_new_events_of_a_new_build_are_told_once(
-    tmp_path: Path, server: PlantedServer, webhooks: list[Webhook], *, is_there: bool
+    tmp_path: Path,
+    two_builds: tuple[Path, Path],
+    server: PlantedServer,
+    webhooks: list[Webhook],
+    *,
+    is_there: bool,
 ) -> None:
     """What the first build has is not told, whether or not it was there at the start.
 
     Four empty blocks in a row that come later are told once.
     """
-    (tmp_path / "early").mkdir()
-    (tmp_path / "late").mkdir()
-    early, late = eventful(tmp_path / "early", 4), eventful(tmp_path / "late", 12)
+    early, late = two_builds
     served = tmp_path / "served.duckdb"
     if is_there:
         shutil.copy(early, served)
@@ -285,10 +294,10 @@ def test_new_events_of_a_new_build_are_told_once(
     alerts = Alerts(results, [made(webhooks, f"{server.url}/take")])
     alerts.look()
     if not is_there:
-        shutil.copy(early, tmp_path / "new").rename(served)
+        Path(shutil.copy(early, tmp_path / "new")).rename(served)
     before = {each.event_id for each in results.read(events)}
     alerts.look()
-    late.replace(served)
+    Path(shutil.copy(late, tmp_path / "newer")).replace(served)
     alerts.look()
     alerts.look()
 
