@@ -28,6 +28,7 @@ likelihood of the algorithm divided by that of an own order.
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -228,6 +229,13 @@ def _pairs(families: Pairs, apart: int) -> Pairs:
     return kept
 
 
+@cache
+def _error_logs(max_error_ratio: float) -> tuple[Numbers, Numbers]:
+    """Return the logarithms of each considered share of pairs out of order, and of the shares in order."""
+    errors = (np.arange(ERROR_STEPS) + 0.5) * max_error_ratio / ERROR_STEPS
+    return np.log(errors), np.log1p(-errors)
+
+
 def _score(signs: Numbers, max_error_ratio: float) -> float:
     """Return the log likelihood ratio of an algorithm against an own order, from the signs of its pairs.
 
@@ -235,8 +243,8 @@ def _score(signs: Numbers, max_error_ratio: float) -> float:
     nothing.
     """
     n_good, n_bad = int((signs > 0).sum()), int((signs < 0).sum())
-    errors = (np.arange(ERROR_STEPS) + 0.5) * max_error_ratio / ERROR_STEPS
-    logs = n_bad * np.log(errors) + n_good * np.log1p(-errors)
+    of_bad, of_good = _error_logs(max_error_ratio)
+    logs = n_bad * of_bad + n_good * of_good
     most = float(logs.max())
     return most + math.log(float(np.exp(logs - most).mean())) + (n_good + n_bad) * math.log(2)
 
