@@ -145,7 +145,7 @@ class Streamer:
             try:
                 chunk = chunks.popleft()
             except IndexError:
-                self._release(slots)
+                self._finish(slots)
                 if self.team.is_done():
                     return
                 continue
@@ -156,7 +156,8 @@ class Streamer:
             failure = self._start(slot, chunk)
             if failure is None:
                 continue
-            self._release(slots)
+            self._finish(slots)
+            self.device.cupy.get_default_memory_pool().free_all_blocks()
             if self.team.leaves_to_others(chunk):
                 return
             if was_alone:
@@ -176,12 +177,12 @@ class Streamer:
             return failure
         return None
 
-    def _release(self, slots: deque["Slot"]) -> None:
-        """Wait for the chunks that this thread works on, and free the memory of the GPU that they held."""
+    @staticmethod
+    def _finish(slots: deque["Slot"]) -> None:
+        """Wait for the chunks that this thread works on, and give the memory that they held back to CuPy."""
         for slot in slots:
             slot.finish()
             slot.release()
-        self.device.cupy.get_default_memory_pool().free_all_blocks()
 
     def _halve(self, chunk: tuple[int, int], error: Exception) -> None:
         """Put the two halves of a chunk of messages back into the queue.
