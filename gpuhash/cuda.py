@@ -182,7 +182,6 @@ class Streamer:
         """Wait for the chunks that this thread works on, and give the memory that they held back to CuPy."""
         for slot in slots:
             slot.finish()
-            slot.release()
 
     def _halve(self, chunk: tuple[int, int], error: Exception) -> None:
         """Put the two halves of a chunk of messages back into the queue.
@@ -237,18 +236,13 @@ class Slot:
         self.pending = (first, last, result)
 
     def finish(self) -> None:
-        """Wait until the current chunk is hashed, and copy its digests into the result."""
+        """Wait until the current chunk is hashed, copy its digests into the result, and drop all buffers."""
         self.stream.synchronize()
         if self.pending is not None:
             first, last, result = self.pending
             self.owner.digests[first:last] = result
             self.pending = None
         self.buffers.clear()
-
-    def release(self) -> None:
-        """Drop all GPU buffers and the current chunk of messages."""
-        self.buffers.clear()
-        self.pending = None
 
     def _upload(self, array: npt.NDArray[Any]) -> Any:
         """Copy an array to the device and return the copy; the copy runs while kernels run.

@@ -231,7 +231,7 @@ def _pairs(families: Pairs, apart: int) -> Pairs:
 
 @cache
 def _error_logs(max_error_ratio: float) -> tuple[Numbers, Numbers]:
-    """Return the logarithms of each considered share of pairs out of order, and of the shares in order."""
+    """Return, for each share of wrong pairs that a score considers, the logarithms of it and of its rest."""
     errors = (np.arange(ERROR_STEPS) + 0.5) * max_error_ratio / ERROR_STEPS
     return np.log(errors), np.log1p(-errors)
 

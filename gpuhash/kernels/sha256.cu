@@ -57,8 +57,7 @@ DEVICE u32 top_word(const Job &job, u32 nonce, const Opaque &opaque) {
   }
 #pragma unroll
   for (int t = 32; t < 64; t++) round_with<false>(state, t, next_word<false>(w, t, opaque), opaque);
-#pragma unroll
-  for (int i = 0; i < 8; i++) state.v[i] = add(state.v[i], job.midstate[i], 2 * i, opaque);
+  add_state(state, job.midstate, opaque);
   set_digest_block(w, state);
   set_initial(state);
 #pragma unroll

@@ -111,9 +111,9 @@ DEVICE void set_initial(State &state) {
   for (int i = 0; i < 8; i++) state.v[i] = INITIAL_STATE[i];
 }
 
-DEVICE void add_state(State &state, const State &before, const Opaque &opaque) {
+DEVICE void add_state(State &state, const u32 before[8], const Opaque &opaque) {
 #pragma unroll
-  for (int i = 0; i < 8; i++) state.v[i] = add(state.v[i], before.v[i], 2 * i, opaque);
+  for (int i = 0; i < 8; i++) state.v[i] = add(state.v[i], before[i], 2 * i, opaque);
 }
 
 // Compress one block, w, into state; w is used up.
@@ -122,14 +122,14 @@ DEVICE void compress(State &state, u32 w[16], const Opaque &opaque) {
 #pragma unroll
   for (int t = 0; t < 64; t++)
     round_with<false>(state, t, t < 16 ? w[t] : next_word<false>(w, t, opaque), opaque);
-  add_state(state, before, opaque);
+  add_state(state, before.v, opaque);
 }
 
 DEVICE void compress_padding_of_64_bytes(State &state, const Opaque &opaque) {
   State before = state;
 #pragma unroll
   for (int t = 0; t < 64; t++) round_of<false, true>(state, t, PADDING_ROUNDS.constant_and_word[t], opaque);
-  add_state(state, before, opaque);
+  add_state(state, before.v, opaque);
 }
 
 // Make w the only block of a message that is itself a digest.

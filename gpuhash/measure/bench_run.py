@@ -139,8 +139,8 @@ def cases_of(
     Without batches asked for, they are those of DEFAULT_BATCHES. Where a GPU is measured there is GPU_BATCH
     too, unless its messages are too long for that.
     """
-    is_large_enough = "cuda" in names and GPU_BATCH * message_bytes <= MOST_GPU_BATCH_BYTES
-    batches = asked_batches or [*DEFAULT_BATCHES, *([GPU_BATCH] if is_large_enough else [])]
+    gpu_is_filled = "cuda" in names and GPU_BATCH * message_bytes <= MOST_GPU_BATCH_BYTES
+    batches = asked_batches or [*DEFAULT_BATCHES, *([GPU_BATCH] if gpu_is_filled else [])]
     for name in chosen:
         if name == SEARCH:
             count = max(stages.SEARCH_NONCES[backend] for backend in names)
