@@ -50,7 +50,7 @@ INPUTS: Final = (
 READ_FOR_INPUTS: Final = ("stg_blocks", "stg_external_blocks")
 
 # Types of which the least and the greatest value of a file can be kept.
-ORDERED_TYPES: Final = ("INTEGER", "BIGINT", "HUGEINT", "TIMESTAMP WITH TIME ZONE")
+ORDERED_TYPES: Final = ("INTEGER", "BIGINT", "DECIMAL(38,0)", "TIMESTAMP WITH TIME ZONE")
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 

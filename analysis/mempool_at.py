@@ -56,12 +56,12 @@ REPLAYED: Final = """
     WITH waiting AS MATERIALIZED (
         SELECT
             stay_no, txid, entered_at, first_seen_kind, fee_sat, vsize_vb, parents, left_reason,
-            make_timestamptz(CAST(left_position // 4294967296 AS BIGINT)) AS left_at,
+            make_timestamptz(CAST(CAST(left_position AS hugeint) >> 32 AS BIGINT)) AS left_at,
             CASE WHEN vsize_vb > 0 THEN fee_sat / vsize_vb END AS feerate_sat_vb
         FROM mempool_residence
         WHERE
             node = $node AND session = $session
-            -- Positions are slow to compare; these numbers leave out most that left before or came later.
+            -- These numbers leave out most of what left before or came later, before positions are read.
             AND last_cut_no >= $since AND (first_cut_no IS NULL OR first_cut_no <= $last_cut)
             AND position <= stream_position($at, 4294967295)
             AND (left_position IS NULL OR left_position > stream_position($at, 4294967295))

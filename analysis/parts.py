@@ -41,9 +41,6 @@ LOG: Final = "parts.log"  # parts.json is large, so a build writes it at its beg
 FORMAT: Final = "pool-analysis parts 4"
 HASHED_ROWS: Final = 1_000_000  # the columns of a part of more rows are not hashed, as that takes long
 NO_VALUE: Final = "None"  # what stands for the hash of a column without rows
-# Parquet has no integers of 128 bits: DuckDB would write doubles, which lose digits.
-WIDE_TYPE: Final = "HUGEINT"
-STORED_TYPE: Final = "DECIMAL(38, 0)"
 
 Inputs = Mapping[str, str]
 # What is known of the rows that a range reads of a relation: their content, and their extent.
@@ -184,8 +181,7 @@ class PartsFolder:
             nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items())
             return f"SELECT {nulls} WHERE false"
         patterns = ", ".join(_literal(glob.escape(str(self.path(part)))) for part in parts)
-        wide = _replaced(types, WIDE_TYPE)
-        return f"SELECT *{wide} FROM read_parquet([{patterns}], hive_partitioning = false)"  # noqa: S608 - paths of ours
+        return f"SELECT * FROM read_parquet([{patterns}], hive_partitioning = false)"  # noqa: S608 - paths of ours
 
     def are_whole(self, files: list[str]) -> bool:
         """Return whether all these files of parts are recorded, present and undamaged."""
@@ -277,11 +273,9 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
     path = folder / file
     path.parent.mkdir(exist_ok=True)
     temporary = temporary_path(path)
-    wide = _replaced(types, STORED_TYPE)
-    rows = f"SELECT *{wide} FROM ({query})" if wide else query  # noqa: S608 - a query from our own files
     try:
         answer = connection.execute(
-            f"COPY ({rows}) TO {_literal(str(temporary))} (FORMAT parquet)"
+            f"COPY ({query}) TO {_literal(str(temporary))} (FORMAT parquet)"
         ).fetchone()
         n_rows = answer[0] if answer else 0
         columns, extent = _read_facts(connection, temporary, n_rows, types, bounded)
@@ -389,12 +383,6 @@ def _read_log(path: Path, state: State) -> None:
                     state.in_ranges[made["name"]] = MadeInRanges(**made["in_ranges"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-
-
-def _replaced(types: Types, type_: str) -> str:
-    """Return the SQL clause that casts each column of 128 bits to another type; empty if there is none."""
-    wide = [name for name, found in types.items() if found == WIDE_TYPE]
-    return f" REPLACE ({', '.join(f'CAST({name} AS {type_}) AS {name}' for name in wide)})" if wide else ""
 
 
 def _as_record(made: Part | MadeInRanges) -> dict[str, Any]:

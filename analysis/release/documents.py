@@ -23,7 +23,7 @@ TYPES: Final = {
     "INTEGER": "integer",
     "BIGINT": "integer",
     "UBIGINT": "integer",
-    "HUGEINT": "integer",
+    "DECIMAL(38,0)": "integer",
     "DOUBLE": "number",
     "DATE": "date",
     "TIMESTAMP": "datetime",

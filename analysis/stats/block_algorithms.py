@@ -29,6 +29,7 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -52,23 +53,22 @@ ERROR_STEPS: Final = 500
 ENVELOPE_EXTRA_WU: Final = 3  # a witness byte has 1, and is counted as 4
 
 Links = Mapping[int, Sequence[int]]
-Pairs = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
 
-class BlockTransaction(NamedTuple):
-    """Describes one transaction of a block.
+class Block(NamedTuple):
+    """Describes the n transactions of a block, in their order, without the coinbase.
 
-    `place` is its tx_index, `parents` are the places of its parents in the block, `entered` is its time of
-    entry in any unit, or None.
+    `entered` are times of entry in any unit, NaN where unknown. `parents` has the places (0 to n - 1) of the
+    parents that are in the block, for each transaction that has such parents, in rising order of places.
     """
 
-    place: int
-    fee_sat: int
-    vsize_vb: int
-    weight_wu: int
-    envelope_bytes: int
-    parents: Sequence[int]
-    entered: float | None
+    fees_sat: Integers  # int64[n], like the next three
+    vsizes_vb: Integers
+    weights_wu: Integers
+    envelopes_bytes: Integers
+    entered: Numbers  # float64[n]
+    parents: Links
 
 
 class OrderScores(NamedTuple):
@@ -83,13 +83,11 @@ class OrderScores(NamedTuple):
     scores: tuple[float, ...]  # as in ALGORITHMS
 
 
-def order_scores(block: Sequence[BlockTransaction], max_error_ratio: float) -> OrderScores:
-    """Score each algorithm on the transactions of one block, given in their order, without the coinbase."""
-    links = _links(block)
-    family = _families(links)
-    families = np.array([family[each.place] for each in block], np.int64)
+def order_scores(block: Block, max_error_ratio: float) -> OrderScores:
+    """Score each algorithm on the transactions of one block."""
+    families = _families(len(block.fees_sat), block.parents)
     near, far = _pairs(families, 1), _half_apart(families)
-    keys = _keys(block, links)
+    keys = _keys(block, families)
     signs = {name: np.sign(values[near[:, 0]] - values[near[:, 1]]) for name, values in keys.items()}
     by_feerate = np.array([np.nan_to_num(signs[name]) for name in ALGORITHMS[:-1]])
     scores = []
@@ -136,72 +134,55 @@ def ancestor_set_keys(fees: Mapping[int, int], sizes: Mapping[int, int], parents
     return taken
 
 
-def _keys(block: Sequence[BlockTransaction], links: Links) -> dict[str, Numbers]:
-    """Return the sort keys that each algorithm gives the transactions of a block, by algorithm.
+def _keys(block: Block, families: Integers) -> dict[str, Numbers]:
+    """Return the sort keys that each algorithm gives the transactions of a block, by algorithm: float64[n].
 
-    Each array is in the order of the block; NaN stands for an unknown key.
+    NaN stands for an unknown key. A transaction without relatives in the block has its own feerate.
     """
-    fees = {each.place: each.fee_sat for each in block}
-    sizes = {each.place: each.vsize_vb for each in block}
-    weights = {each.place: each.weight_wu for each in block}
-    adjusted = {
-        each.place: -(-(each.weight_wu + ENVELOPE_EXTRA_WU * each.envelope_bytes) // 4)
-        if each.envelope_bytes
-        else each.vsize_vb
-        for each in block
-    }
-    found: dict[str, dict[int, float]] = {
-        "ancestor_sets": {key: fees[key] / sizes[key] for key in fees},
-        "chunks": {key: fees[key] / weights[key] for key in fees},
-        "data_cost": {key: fees[key] / adjusted[key] for key in fees},
-        "plain": {},
-    }
-    for members in _members(_families(links)):
-        own = {key: fees[key] for key in members}
-        inside = {key: links[key] for key in members}
-        found["ancestor_sets"] |= ancestor_set_keys(own, sizes, inside)
-        found["chunks"] |= chunk_feerates(own, weights, inside)
-        found["data_cost"] |= ancestor_set_keys(own, adjusted, inside)
-    for key, fee_sat in fees.items():  # parents stand before their children
-        bounds = [found["plain"][parent] for parent in links[key]]
-        found["plain"][key] = min([fee_sat / sizes[key], *bounds])
-    keys = {name: np.array([values[key] for key in fees]) for name, values in found.items()}
-    keys["first_come"] = np.array(
-        [math.nan if each.entered is None else -each.entered for each in block], np.float64
-    )
-    return keys
+    in_full = -(-(block.weights_wu + ENVELOPE_EXTRA_WU * block.envelopes_bytes) // 4)
+    adjusted = np.where(block.envelopes_bytes > 0, in_full, block.vsizes_vb)
+    sizes = {"ancestor_sets": block.vsizes_vb, "chunks": block.weights_wu, "data_cost": adjusted}
+    found = {name: block.fees_sat / size for name, size in sizes.items()}
+    found["plain"] = block.fees_sat / block.vsizes_vb
+    for key, parents in block.parents.items():  # parents stand before their children
+        found["plain"][key] = min(found["plain"][[key, *parents]])
+    for members in _members(block.parents, families):
+        fees = dict(zip(members, block.fees_sat[members].tolist(), strict=True))
+        links = {key: block.parents.get(key, ()) for key in members}
+        for name, of_all in sizes.items():
+            of_members = dict(zip(members, of_all[members].tolist(), strict=True))
+            keys_of = chunk_feerates if name == "chunks" else ancestor_set_keys
+            keys = keys_of(fees, of_members, links)
+            found[name][members] = [keys[key] for key in members]
+    return {**found, "first_come": -block.entered}
 
 
-def _links(block: Sequence[BlockTransaction]) -> dict[int, list[int]]:
-    """Return the parents of each transaction that are in the given list, by place in the block.
+def _families(n_txs: int, parents: Links) -> Integers:
+    """Return for each transaction the place of the one that stands for its family: int64[n_txs].
 
-    In a valid block parents stand before their children.
+    A family are all that parents and children link.
     """
-    places = {each.place for each in block}
-    return {each.place: [parent for parent in each.parents if parent in places] for each in block}
-
-
-def _families(links: Links) -> dict[int, int]:
-    """Return for each transaction the one that stands for its family: all that parents and children link."""
-    leader = {key: key for key in links}
+    leader = list(range(n_txs))
 
     def find(key: int) -> int:
         while leader[key] != key:
             leader[key] = key = leader[leader[key]]
         return key
 
-    for key, parents in links.items():
-        for parent in parents:
+    for key, of_key in parents.items():
+        for parent in of_key:
             leader[find(key)] = find(parent)
-    return {key: find(key) for key in links}
+    for key in {*parents, *chain.from_iterable(parents.values())}:
+        leader[key] = find(key)
+    return np.array(leader, np.int64)
 
 
-def _members(family: Mapping[int, int]) -> Iterable[list[int]]:
-    """Return the transactions of each family that has two or more."""
+def _members(parents: Links, families: Integers) -> Iterable[list[int]]:
+    """Return the transactions of each family that has two or more, in the order of the block."""
     members: dict[int, list[int]] = {}
-    for key, name in family.items():
-        members.setdefault(name, []).append(key)
-    return [keys for keys in members.values() if len(keys) > 1]
+    for key in sorted({*parents, *chain.from_iterable(parents.values())}):
+        members.setdefault(int(families[key]), []).append(key)
+    return members.values()
 
 
 def _ancestors(links: Links) -> dict[int, set[int]]:
@@ -212,7 +193,7 @@ def _ancestors(links: Links) -> dict[int, set[int]]:
     return found
 
 
-def _half_apart(families: Pairs) -> Pairs:
+def _half_apart(families: Integers) -> Integers:
     """Pair each transaction of a block's first half with the one half a block later; return the pairs.
 
     Pairs within one family are left out.
@@ -221,11 +202,11 @@ def _half_apart(families: Pairs) -> Pairs:
     return _pairs(families, half)[:half] if half else _pairs(families, 1)
 
 
-def _pairs(families: Pairs, apart: int) -> Pairs:
+def _pairs(families: Integers, apart: int) -> Integers:
     """Return the pairs of positions (first, second) that lie `apart` and are not of one family."""
     first = np.arange(max(len(families) - apart, 0))
-    pairs: Pairs = np.stack([first, first + apart], axis=1)
-    kept: Pairs = pairs[families[pairs[:, 0]] != families[pairs[:, 1]]]
+    pairs: Integers = np.stack([first, first + apart], axis=1)
+    kept: Integers = pairs[families[pairs[:, 0]] != families[pairs[:, 1]]]
     return kept
 
 
@@ -262,12 +243,45 @@ def _order_scores_column(  # noqa: PLR0917 - DuckDB calls by position
     """Return the scores of each row; each column but the last has lists with one item per transaction."""
     columns = (places, fees, sizes, weights, envelopes, parents, entries)
     rows = []
-    for *cells, most in zip(*(column.to_pylist() for column in (*columns, max_error_ratio)), strict=True):
-        lists = zip(*(cell or [] for cell in cells), strict=True)
-        block = [BlockTransaction(*values) for values in lists]
-        found = order_scores(block, most)
+    for *cells, most in zip(*columns, max_error_ratio, strict=True):
+        found = order_scores(_block(*cells), most.as_py())
         rows.append(dict(zip(SCORES.names, (*found[:3], *found.scores), strict=True)))
     return pa.array(rows, SCORES)
+
+
+def _block(  # noqa: PLR0917 - as DuckDB gives them
+    places: pa.Scalar,
+    fees: pa.Scalar,
+    sizes: pa.Scalar,
+    weights: pa.Scalar,
+    envelopes: pa.Scalar,
+    parents: pa.Scalar,
+    entries: pa.Scalar,
+) -> Block:
+    """Return the block of one row, whose lists have one item per transaction, by rising place.
+
+    `parents` are lists of places. Parents that are not among the places are left out.
+    """
+    if not places.is_valid:
+        none = np.empty(0, np.int64)
+        return Block(none, none, none, none, np.empty(0), {})
+    known = places.values.to_numpy()
+    links = parents.values
+    children = np.repeat(np.arange(len(links)), links.value_lengths().to_numpy())
+    named = links.flatten().to_numpy()
+    at = np.searchsorted(known, named)
+    is_inside = known[np.minimum(at, len(known) - 1)] == named
+    in_block: dict[int, list[int]] = {}
+    for child, parent in zip(children[is_inside].tolist(), at[is_inside].tolist(), strict=True):
+        in_block.setdefault(child, []).append(parent)
+    return Block(
+        fees_sat=fees.values.to_numpy(),
+        vsizes_vb=sizes.values.to_numpy(),
+        weights_wu=weights.values.to_numpy(),
+        envelopes_bytes=envelopes.values.to_numpy(),
+        entered=entries.values.to_numpy(zero_copy_only=False),
+        parents=in_block,
+    )
 
 
 FUNCTIONS: Final[tuple[SqlFunction, ...]] = (

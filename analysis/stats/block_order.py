@@ -41,18 +41,21 @@ def falling_chain(values: Numbers) -> Numbers:
     """
     ends: list[float] = []  # negated, so that they rise
     end_places: list[int] = []
-    before = np.full(len(values), -1)
+    before: list[int] = []
     for place, negated in enumerate((-values).tolist()):
         length = bisect_left(ends, negated)
-        if length:
-            before[place] = end_places[length - 1]
-        ends[length : length + 1] = [negated]
-        end_places[length : length + 1] = [place]
+        before.append(end_places[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(negated)
+            end_places.append(place)
+        else:
+            ends[length] = negated
+            end_places[length] = place
     places: list[int] = []
     place = end_places[-1] if end_places else -1
     while place >= 0:
         places.append(place)
-        place = int(before[place])
+        place = before[place]
     return values[places[::-1]]
 
 

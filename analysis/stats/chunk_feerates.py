@@ -78,6 +78,10 @@ def chunk_feerates(
     prioritisetransaction are.
     """
     links = {key: [parent for parent in parents.get(key, ()) if parent in fees] for key in fees}
+    if all(
+        fees[key] * sizes[parent] <= fees[parent] * sizes[key] for key in links for parent in links[key]
+    ):  # no child pays more than a parent: each is a chunk of its own
+        return {key: fees[key] / sizes[key] for key in fees}
     found: dict[int, float] = {}
     open_sets = [sorted(fees)] if fees else []
     while open_sets:

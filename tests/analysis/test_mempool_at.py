@@ -71,7 +71,8 @@ def test_every_moment_shows_what_waited_then(shared: SharedBuild, seed: int) -> 
             "SELECT position FROM mempool_residence UNION SELECT left_position FROM mempool_residence"
             " WHERE left_position IS NOT NULL"
         ).fetchall()
-        changed_at = sorted({dt.datetime.fromtimestamp((place >> 32) / 1e6, dt.UTC) for (place,) in places})
+        stamps_us = {int(place) >> 32 for (place,) in places}
+        changed_at = sorted(dt.datetime.fromtimestamp(stamp_us / 1e6, dt.UTC) for stamp_us in stamps_us)
         for second in truth:
             steps = steps_around(connection, at(second), "n")
             assert steps["change_before"] == max(

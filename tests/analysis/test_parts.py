@@ -5,8 +5,8 @@ from pathlib import Path
 from analysis.database import connect
 from analysis.parts import write_part
 
-TYPES = {"height": "INTEGER", "label": "VARCHAR", "total": "HUGEINT"}
-QUERY = "SELECT 7::INTEGER AS height, 'a' AS label, 9::HUGEINT AS total"
+TYPES = {"height": "INTEGER", "label": "VARCHAR", "total": "DECIMAL(38,0)"}
+QUERY = "SELECT 7::INTEGER AS height, 'a' AS label, 9::DECIMAL(38,0) AS total"
 
 
 def test_a_part_without_rows_is_described_as_if_it_were_read(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_each_column_has_a_hash_of_its_values_in_their_order(tmp_path: Path) -> 
                 tmp_path,
                 "a",
                 {"pair": str(pair)},
-                f"SELECT unnest([{pair[0]}, {pair[1]}])::INTEGER AS height, 'a' AS label, 9::HUGEINT total",
+                f"SELECT unnest([{pair[0]}, {pair[1]}])::INTEGER AS height, 'a' label, 9::DECIMAL(38) total",
                 TYPES,
                 ["height"],
             )

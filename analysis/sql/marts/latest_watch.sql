@@ -10,7 +10,7 @@ node = "VARCHAR  name of the watched node"
 session = "VARCHAR  the session's key in stg_nodes"
 from_at = "TIMESTAMP WITH TIME ZONE  beginning of the node's newest interval, our clock"
 to_at = "TIMESTAMP WITH TIME ZONE  its end so far, our clock"
-to_position = "HUGEINT  place of that end in the node's stream (macro stream_position)"
+to_position = "DECIMAL(38,0)  place of that end in the node's stream (macro stream_position)"
 last_cut_no = "BIGINT  last_cut_no that mempool_residence gives to what still waits"
 */
 with

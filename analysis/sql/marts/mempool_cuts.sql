@@ -16,7 +16,7 @@ cut_no = "BIGINT  UTC day since 1970 times 1,000,000,000, plus 1, 2, ... in the 
 session = "VARCHAR  the session's key in stg_nodes"
 block_hash = "BLOB  header hash, internal byte order"
 connected_at = "TIMESTAMP WITH TIME ZONE  time on our clock when we learnt that the node had connected the block"
-position = "HUGEINT  place in the node's stream (macro stream_position)"
+position = "DECIMAL(38,0)  place in the node's stream (macro stream_position)"
 is_measured = "BOOLEAN  the mempool just before this block is known"
 */
 with
@@ -59,8 +59,8 @@ cuts as (
 numbered as (
     select
         *,
-        window_key(position, 86400) + row_number() over (
-            partition by node, window_key(position, 86400) order by position, block_hash
+        window_key(connected_at, 86400) + row_number() over (
+            partition by node, window_key(connected_at, 86400) order by position, block_hash
         ) as cut_no,
         row_number() over (partition by node, block_hash order by position) = 1 as is_first
     from cuts

@@ -26,7 +26,7 @@ vsize_vb = "BIGINT  virtual size as the mempool counts it; null when never learn
 weight_wu = "BIGINT  BIP141 weight; null when the mempool did not give it"
 signals_rbf = "BOOLEAN  it signals BIP125 replaceability itself; null when never learnt"
 parents = "BLOB[]  txids of its parents in the mempool at entry; null when it has none"
-position = "HUGEINT  place of its entry in the node's stream (macro stream_position)"
+position = "DECIMAL(38,0)  place of its entry in the node's stream (macro stream_position)"
 first_cut_no = "BIGINT  first cut behind its entry; null while there is none"
 */
 with
@@ -67,8 +67,8 @@ entries as (
 )
 
 select
-    window_key(stream_position(entries.entered_at, 0), 86400) + row_number() over (
-        partition by window_key(stream_position(entries.entered_at, 0), 86400)
+    window_key(entries.entered_at, 86400) + row_number() over (
+        partition by window_key(entries.entered_at, 86400)
         order by entries.position, entries.txid, entries.node
     ) as stay_no,
     entries.node,

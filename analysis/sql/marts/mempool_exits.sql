@@ -20,7 +20,7 @@ stg_transactions = "height in (select height from chain_blocks) and block_hash i
 mempool_entries = "stay_no >= getvariable('range_from') - 15000000000 and stay_no < getvariable('range_to') + 1000000000"
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_entries"
-position = "HUGEINT  place of the message in the node's stream (macro stream_position)"
+position = "DECIMAL(38,0)  place of the message in the node's stream (macro stream_position)"
 left_reason = "VARCHAR  mined, or the removal_reason of its R"
 last_cut_no = "BIGINT  last cut at which it waited; 0 where there was none before"
 mined_cut_no = "BIGINT  cut of the block that took it; null for an R"
@@ -35,6 +35,7 @@ removals as (
         session,
         hash as txid,
         stream_position(received_at, sequence) as position,
+        window_key(received_at, 86400) // 1000000000 as day_no,
         coalesce(removal_reason, 'unknown') as left_reason
     from stg_mempool_events
     where event = 'R'
@@ -46,6 +47,7 @@ exits as (
         removals.session,
         removals.txid,
         removals.position,
+        removals.day_no,
         removals.left_reason,
         coalesce(
             if(removals.left_reason = 'conflict', mempool_spans.cut_no, mempool_spans.previous_cut_no),
@@ -64,6 +66,7 @@ exits as (
         mempool_cuts.session,
         stg_transactions.txid,
         mempool_cuts.position,
+        mempool_cuts.cut_no // 1000000000 as day_no,
         'mined' as left_reason,
         mempool_cuts.cut_no as last_cut_no,
         mempool_cuts.cut_no as mined_cut_no,
@@ -93,6 +96,5 @@ inner join mempool_entries as entry
         and exits.session = entry.session
         and exits.position > entry.position
         and entry.stay_no // 1000000000
-        between window_key(exits.position, 86400) // 1000000000 - 15
-        and window_key(exits.position, 86400) // 1000000000 + 1
-order by window_key(exits.position, 86400), entry.stay_no, exits.position
+        between exits.day_no - 15 and exits.day_no + 1
+order by exits.day_no, entry.stay_no, exits.position

@@ -16,7 +16,7 @@ cut_no = "BIGINT  number of the block's cut in mempool_cuts"
 age_s = "DOUBLE  s before the block, as one of the parameter ages_s"
 block_hash = "BLOB  header hash, internal byte order"
 moment_no = "BIGINT  six hours since 1970 times 1,000,000,000, plus 1, 2, ... per node in the order of the stream"
-position = "HUGEINT  place in the node's stream (macro stream_position)"
+position = "DECIMAL(38,0)  place in the node's stream (macro stream_position)"
 real_age_s = "DOUBLE  s before the block, but not before the parent's cut"
 is_clamped = "BOOLEAN  real_age_s is below age_s because the parent came later than that"
 */
@@ -80,8 +80,8 @@ select
     cut_no,
     age_s,
     block_hash,
-    window_key(position, 21600)
-    + dense_rank() over (partition by node, window_key(position, 21600) order by position) as moment_no,
+    window_key(moment_at, 21600)
+    + dense_rank() over (partition by node, window_key(moment_at, 21600) order by position) as moment_no,
     position,
     seconds_between(moment_at, connected_at) as real_age_s,
     is_clamped

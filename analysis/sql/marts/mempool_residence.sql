@@ -32,8 +32,8 @@ left_reason = "VARCHAR  mined, or the removal_reason of its R; null while it wai
 first_cut_no = "BIGINT  first cut at which it waited; above last_cut_no when it left before any block"
 last_cut_no = "BIGINT  last cut at which it waited; while it still waits, 9,000,000,000,000,000,000, which is above every cut"
 mined_cut_no = "BIGINT  cut of the block that took it; null when none did"
-position = "HUGEINT  place of its entry in the node's stream (macro stream_position)"
-left_position = "HUGEINT  place in the node's stream at which it left; null where left_reason is null"
+position = "DECIMAL(38,0)  place of its entry in the node's stream (macro stream_position)"
+left_position = "DECIMAL(38,0)  place in the node's stream at which it left; null where left_reason is null"
 */
 with
 

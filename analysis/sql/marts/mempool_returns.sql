@@ -14,7 +14,7 @@ grain = ["stay_no"]
 stay_no = "BIGINT  number of the stay in mempool_residence"
 first_stay_no = "BIGINT  stay_no of the first of the stays that belong together"
 left_reason = "VARCHAR  how the last of these stays ended, mined or undone where a block took it; null while it waits"
-left_position = "HUGEINT  place in the node's stream of that end; null while it waits"
+left_position = "DECIMAL(38,0)  place in the node's stream of that end; null while it waits"
 */
 with
 

@@ -7,7 +7,7 @@ last cut. So every place in a node's stream is in exactly one of its spans, wher
 grain = ["node", "from_position"]
 [columns]
 node = "VARCHAR  name of the watched node"
-from_position = "HUGEINT  place of the cut before the span (macro stream_position); 0 where there is none"
+from_position = "DECIMAL(38,0)  place of the cut before the span (macro stream_position); 0 where there is none"
 previous_cut_no = "BIGINT  number of the cut before the span; 0 where there is none"
 cut_no = "BIGINT  number of the cut that ends the span; null behind the node's last cut"
 from_at = "TIMESTAMP WITH TIME ZONE  our clock at the cut before the span; 1970 where there is none"
@@ -33,7 +33,7 @@ bounds as (
 
 select
     node,
-    cast(position as hugeint) as from_position,
+    cast(position as decimal(38, 0)) as from_position,
     cast(cut_no as bigint) as previous_cut_no,
     lead(cut_no) over in_order as cut_no,
     connected_at as from_at,

@@ -20,8 +20,8 @@ entered_at = "TIMESTAMP WITH TIME ZONE  time of entry on our clock"
 fee_sat = "BIGINT  base fee; null when never learnt"
 vsize_vb = "BIGINT  virtual size; null when never learnt"
 left_reason = "VARCHAR  as in mempool_residence"
-position = "HUGEINT  place of its entry in the node's stream (macro stream_position)"
-left_position = "HUGEINT  place in the node's stream at which it left; null where left_reason is null"
+position = "DECIMAL(38,0)  place of its entry in the node's stream (macro stream_position)"
+left_position = "DECIMAL(38,0)  place in the node's stream at which it left; null where left_reason is null"
 */
 with
 

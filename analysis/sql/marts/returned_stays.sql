@@ -15,9 +15,9 @@ and cut_no < getvariable('range_to') + 15000000000"""
 stay_no = "BIGINT  number of the stay in mempool_residence"
 node = "VARCHAR  name of the watched node"
 txid = "BLOB  transaction id, internal byte order"
-position = "HUGEINT  place of its entry in the node's stream (macro stream_position)"
+position = "DECIMAL(38,0)  place of its entry in the node's stream (macro stream_position)"
 left_reason = "VARCHAR  as in mempool_residence"
-left_position = "HUGEINT  place in the node's stream at which it left; null where left_reason is null"
+left_position = "DECIMAL(38,0)  place in the node's stream at which it left; null where left_reason is null"
 mined_cut_no = "BIGINT  cut of the block that took it; null when none did"
 */
 select

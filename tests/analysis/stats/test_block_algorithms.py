@@ -2,15 +2,17 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from analysis.stats.block_algorithms import (
     ALGORITHMS,
-    BlockTransaction,
+    Block,
     OrderScores,
     ancestor_set_keys,
     order_scores,
@@ -20,10 +22,24 @@ from tests.collector.codec.test_feerates import blocks
 MOST = 0.25
 
 
-def single(place: int, fee_sat: int, **rest: object) -> BlockTransaction:
-    """Make a transaction of 100 vB without parents."""
-    fields = {"vsize_vb": 100, "weight_wu": 400, "envelope_bytes": 0, "parents": (), "entered": None}
-    return BlockTransaction(place=place, fee_sat=fee_sat, **(fields | rest))  # type: ignore[arg-type]
+@dataclass(frozen=True, kw_only=True)
+class Tx:
+    """Describes a transaction, of 100 vB and without parents if not told; places of parents begin with 0."""
+
+    fee_sat: int
+    vsize_vb: int = 100
+    weight_wu: int = 400
+    envelope_bytes: int = 0
+    parents: Sequence[int] = ()
+    entered: float = math.nan
+
+
+def block_of(txs: Sequence[Tx]) -> Block:
+    """Make a block of transactions in this order."""
+    names = ("fee_sat", "vsize_vb", "weight_wu", "envelope_bytes")
+    numbers = [np.array([getattr(tx, name) for tx in txs], np.int64) for name in names]
+    parents = {place: tx.parents for place, tx in enumerate(txs) if tx.parents}
+    return Block(*numbers, np.array([tx.entered for tx in txs], np.float64), parents)
 
 
 def scores(found: OrderScores) -> dict[str, float]:
@@ -83,9 +99,9 @@ def test_a_score_is_the_mean_likelihood_over_all_errors(n_good: int, n_bad: int)
     """Far pairs alone count for first come: so many stand in order of entry, so many do not."""
     n = n_good + n_bad
     entered = [float(i) for i in range(n)] + [float(i + (-1000 if i < n_bad else 1000)) for i in range(n)]
-    block = [single(place, 100, entered=time) for place, time in enumerate(entered, start=1)]
+    block = [Tx(fee_sat=100, entered=time) for time in entered]
 
-    found = order_scores(block, MOST)
+    found = order_scores(block_of(block), MOST)
 
     assert (found.n_near, found.n_far) == (2 * n - 1, n)
     assert scores(found) == pytest.approx(
@@ -95,24 +111,21 @@ def test_a_score_is_the_mean_likelihood_over_all_errors(n_good: int, n_bad: int)
 
 def test_equal_keys_and_unknown_entries_say_nothing() -> None:
     """A block in which all pay the same leaves everything open."""
-    block = [single(place, 700) for place in range(1, 40)]
+    block = [Tx(fee_sat=700)] * 39
 
-    assert order_scores(block, MOST).scores == pytest.approx([0] * 5)
+    assert order_scores(block_of(block), MOST).scores == pytest.approx([0] * 5)
 
 
 def test_members_of_one_family_are_not_compared() -> None:
     """A block that is one chain has no pair at all, in whatever order it pays."""
-    block = [single(place, 100 * place, parents=(place - 1,)) for place in range(1, 20)]
+    block = [Tx(fee_sat=100 * place, parents=[place - 1] if place else []) for place in range(20)]
 
-    assert order_scores(block, MOST) == OrderScores(0, 0, 0, (0.0,) * 5)
+    assert order_scores(block_of(block), MOST) == OrderScores(0, 0, 0, (0.0,) * 5)
 
 
 def test_a_block_without_transactions_has_no_pairs() -> None:
     """An empty block leaves everything open."""
-    assert order_scores([], MOST) == OrderScores(0, 0, 0, (0.0,) * 5)
-
-
-Block = list[BlockTransaction]
+    assert order_scores(block_of([]), MOST) == OrderScores(0, 0, 0, (0.0,) * 5)
 
 
 def pays_for_two(draw: random.Random, feerate: float) -> list[int]:
@@ -122,15 +135,15 @@ def pays_for_two(draw: random.Random, feerate: float) -> list[int]:
     return [parent, child, child]
 
 
-def plant(draw: random.Random, key_of: Callable[[list[int]], float]) -> Block:
+def plant(draw: random.Random, key_of: Callable[[list[int]], float]) -> list[Tx]:
     """Make a block of single transactions and families of three, by falling key of the whole family."""
     units = [[round(draw.uniform(1, 100) * 100)] for _ in range(60)]
     units += [pays_for_two(draw, draw.uniform(5, 60)) for _ in range(12)]
     units.sort(key=key_of, reverse=True)
-    block: Block = []
+    block: list[Tx] = []
     for fees in units:
-        first = len(block) + 1
-        block += [single(first + i, fee, parents=(first,) if i else ()) for i, fee in enumerate(fees)]
+        first = len(block)
+        block += [Tx(fee_sat=fee, parents=[first] if i else []) for i, fee in enumerate(fees)]
     return block
 
 
@@ -148,7 +161,7 @@ def test_a_block_scores_highest_for_the_algorithm_that_made_it(
     """Families stand where their chunk, the best ancestor set, or the parent alone would stand."""
     seed = random.SystemRandom().randrange(1_000_000)
 
-    found = scores(order_scores(plant(random.Random(seed), key_of), MOST))  # noqa: S311 - a repeatable world
+    found = scores(order_scores(block_of(plant(random.Random(seed), key_of)), MOST))  # noqa: S311 - a repeatable world
 
     rest = {key: value for key, value in found.items() if key != name}
     if name == "ancestor_sets":
@@ -159,11 +172,11 @@ def test_a_block_scores_highest_for_the_algorithm_that_made_it(
 
 def test_an_envelope_counts_in_full_for_data_cost() -> None:
     """A transaction of 500 vB with 1,000 bytes in an envelope pays 10 sat/vB, or 4 with data in full."""
-    heavy = {"vsize_vb": 500, "weight_wu": 2000, "envelope_bytes": 1000}
-    block = [single(place, 2100 - 100 * place) for place in range(1, 18)]
-    block += [single(18, 5000, **heavy), single(19, 290), single(20, 240)]
+    block = [Tx(fee_sat=2100 - 100 * place) for place in range(1, 18)]
+    block.append(Tx(fee_sat=5000, vsize_vb=500, weight_wu=2000, envelope_bytes=1000))
+    block += [Tx(fee_sat=290), Tx(fee_sat=240)]
 
-    found = scores(order_scores(block, MOST))
+    found = scores(order_scores(block_of(block), MOST))
 
     assert found["data_cost"] > found["ancestor_sets"] + 2
     assert found["ancestor_sets"] == found["chunks"] == found["plain"]
