@@ -5,7 +5,7 @@ Rows of replacements where what was replaced had not signalled at its entry (BIP
 always signals (BIP 431), and had no unconfirmed parent, from which it could have the signal. Entries at that node on the
 UTC day of the removal and on the 15 days before count.
 """
-grain = ["replaced_day", "txid"]
+grain = ["day_key", "txid"]
 [ranges]
 by = "message_days"
 [ranges.reads]
@@ -13,7 +13,7 @@ replacements = "replaced_at >= getvariable('range_from_at') and replaced_at < ge
 stg_mempool_txs = """entered_at >= getvariable('range_from_at') - interval 15 days
 and entered_at < getvariable('range_to_at') and txid in (select txid from replacements)"""
 [columns]
-replaced_day = "BIGINT  UTC day of the removal since 1970, our clock"
+day_key = "BIGINT  UTC day of the removal since 1970 times 1,000,000,000, as in stay_no"
 txid = "BLOB  transaction id of what replaced another, internal byte order"
 */
 with
@@ -23,12 +23,12 @@ replaced as (
         node,
         txid,
         replaced_by,
-        epoch_us(replaced_at) // 86400000000 as replaced_day
+        window_key(replaced_at, 86400) as day_key
     from replacements
 )
 
 select distinct
-    replaced.replaced_day,
+    replaced.day_key,
     replaced.replaced_by as txid
 from replaced
 inner join stg_mempool_txs as entry
@@ -37,5 +37,5 @@ where
     entry.signals_rbf = false
     and entry.version != 3
     and len(entry.parents) = 0
-    and replaced.replaced_day - epoch_us(entry.entered_at) // 86400000000 between 0 and 15
-order by replaced.replaced_day, replaced.replaced_by
+    and replaced.day_key - window_key(entry.entered_at, 86400) between 0 and 15000000000
+order by replaced.day_key, replaced.replaced_by

@@ -1,13 +1,13 @@
 /*
 summary = "Transactions that entered a mempool and have a feature, by day of entry."
 method = "Rows of mempool_txs with a feature of transaction_feature that the transaction itself shows (macro features_of)."
-grain = ["entry_day", "txid", "feature"]
+grain = ["day_key", "txid", "feature"]
 [ranges]
 by = "message_days"
 [ranges.reads]
 stg_mempool_txs = "entered_at >= getvariable('range_from_at') and entered_at < getvariable('range_to_at')"
 [columns]
-entry_day = "BIGINT  UTC day of entry since 1970, our clock"
+day_key = "BIGINT  UTC day of entry since 1970 times 1,000,000,000, as in stay_no"
 txid = "BLOB  transaction id, internal byte order"
 feature = "VARCHAR  as in transaction_feature, without full_rbf"
 */
@@ -15,7 +15,7 @@ with
 
 featured as (
     select
-        epoch_us(entered_at) // 86400000000 as entry_day,
+        window_key(entered_at, 86400) as day_key,
         txid,
         features_of(
             version, output_types, op_return_bytes, n_dust_outputs, n_envelopes, fee_sat, vsize_vb
@@ -25,7 +25,7 @@ featured as (
 
 marked as (
     select
-        entry_day,
+        day_key,
         txid,
         unnest(features) as feature
     from featured
@@ -33,8 +33,8 @@ marked as (
 )
 
 select distinct
-    entry_day,
+    day_key,
     txid,
     feature
 from marked
-order by entry_day, feature, txid
+order by day_key, feature, txid

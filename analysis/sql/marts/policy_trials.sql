@@ -11,10 +11,11 @@ block first, and whose package feerate (mempool_packages) times policy_factor wa
 block_order. That margin is the block's own, so a full block asks for more. Only a block in which more is in feerate
 order than chance explains (low_paying) has one. Where relatives change the package feerate, no relative may have
 entered or left since the block's parent: a pool cannot know of a child that has just come. What left in conflict with
-the block is no trial. A row counts the trials of one feature of transaction_feature in one group: the same block, the
-same class of fee and the same class of age. Beside them stand those of the group, by the same rule, that have no
-feature. A block has trials of a feature by one kind of evidence alone, so each transaction counts once. pool_policy
-sums the rows of each pool.
+the block is no trial. A row counts the trials of one feature in one group: the same block, the same class of fee and the
+same class of age. Beside them stand those of the group, by the same rule, that have no feature. Features are those that
+our mempools showed on the day on which the transaction entered (mempool_features, full_rbf): what a block alone shows is
+known of nothing that was passed over. A block has trials of a feature by one kind of evidence alone, so each transaction
+counts once. pool_policy sums the rows of each pool.
 """
 grain = ["block_hash", "feature", "fee_class", "age_class"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
@@ -35,9 +36,10 @@ mempool_residence = """
 first_cut_no <= (select max(cut_no) from mempool_cuts)
 and last_cut_no >= (select min(cut_no) from mempool_cuts) - 2000000000
 """
-transaction_feature = """
-txid in (select txid from stg_template_txs) or txid in (select txid from mempool_residence)
-"""
+mempool_features = """day_key >= (select min(stay_no) from mempool_residence) - 1000000000
+and day_key <= (select max(stay_no) from mempool_residence)"""
+full_rbf = """day_key >= (select min(stay_no) from mempool_residence) - 2000000000
+and day_key <= (select max(stay_no) from mempool_residence)"""
 mempool_packages = """
 first_cut_no <= (select max(cut_no) from mempool_cuts) and last_cut_no >= (select min(cut_no) from mempool_cuts)
 """
@@ -55,7 +57,7 @@ policy_factor = {value = 0.7, doc = "part of what a transaction pays that must b
 block_hash = "BLOB  header hash, internal byte order"
 height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
-feature = "VARCHAR  as in transaction_feature"
+feature = "VARCHAR  as in transaction_feature; as the mempool showed it"
 evidence = "VARCHAR  promised: by our template; paid: above the block's margin, where no template promised the feature"
 fee_class = "BIGINT  promised: 0 is the first fifth of the promised weight, 4 the last; paid: 4 pays up to 2 times the least for a trial, 3 to 4, 2 to 8, 1 to 16, 0 more"
 age_class = "BIGINT  0: entered less than 10 min before the block; 1: less than 1 h; 2: longer"
@@ -65,6 +67,27 @@ n_ordinary_taken = "BIGINT  trials of the group without any feature that the blo
 n_ordinary_passed_over = "BIGINT  those of them that it passed over"
 */
 with
+
+-- A replacement enters on the UTC day of the removal, or on the next one.
+features as (
+    select
+        day_key,
+        txid,
+        feature
+    from mempool_features
+    union
+    select
+        day_key,
+        txid,
+        'full_rbf' as feature
+    from full_rbf
+    union
+    select
+        day_key + 1000000000 as day_key,
+        txid,
+        'full_rbf' as feature
+    from full_rbf
+),
 
 newest as (
     select
@@ -153,6 +176,7 @@ promised as (
         template_rows.txid,
         template_rows.connected_at,
         entered.entered_at,
+        window_key(entered.entered_at, 86400) as day_key,
         'promised' as evidence,
         cast(least(floor(5 * template_rows.weight_up_to_here_wu / template_rows.limit_wu), 4) as bigint) as fee_class
     from template_rows
@@ -171,10 +195,10 @@ promised as (
 told as (
     select distinct
         promised.block_hash,
-        transaction_feature.feature
+        features.feature
     from promised
-    inner join transaction_feature
-        on promised.txid = transaction_feature.txid
+    inner join features
+        on promised.txid = features.txid and promised.day_key = features.day_key
 ),
 
 priced as (
@@ -209,6 +233,7 @@ lone as (
         stay.node,
         stay.txid,
         stay.entered_at,
+        stay.stay_no // 1000000000 * 1000000000 as day_key,
         stay.left_reason,
         stay.last_cut_no as left_cut_no,
         stay.fee_sat / nullif(stay.vsize_vb, 0) as feerate_sat_vb,
@@ -234,6 +259,7 @@ related as (
         stay.node,
         stay.txid,
         stay.entered_at,
+        stay.stay_no // 1000000000 * 1000000000 as day_key,
         stay.left_reason,
         stay.last_cut_no as left_cut_no,
         run.package_feerate_sat_vb as feerate_sat_vb,
@@ -258,8 +284,8 @@ waiting as (
 untold as (
     select distinct priced.block_hash
     from waiting
-    inner join transaction_feature
-        on waiting.txid = transaction_feature.txid
+    inner join features
+        on waiting.txid = features.txid and waiting.day_key = features.day_key
     inner join priced
         on
             waiting.node = priced.node
@@ -268,7 +294,7 @@ untold as (
             and waiting.last_cut_no >= priced.cut_no
             and waiting.feerate_sat_vb > priced.least_sat_vb
     anti join told
-        on priced.block_hash = told.block_hash and transaction_feature.feature = told.feature
+        on priced.block_hash = told.block_hash and features.feature = told.feature
 ),
 
 paid as (
@@ -277,6 +303,7 @@ paid as (
         waiting.txid,
         priced.connected_at,
         waiting.entered_at,
+        waiting.day_key,
         'paid' as evidence,
         case
             when waiting.feerate_sat_vb > 16 * priced.least_sat_vb then 0
@@ -314,6 +341,7 @@ trials as (
     select
         offered.block_hash,
         offered.txid,
+        offered.day_key,
         offered.evidence,
         offered.fee_class,
         case
@@ -336,14 +364,14 @@ ordinary as (
         count(*) filter (where trials.is_taken) as n_taken,
         count(*) filter (where not trials.is_taken) as n_passed_over
     from trials
-    anti join transaction_feature
-        on trials.txid = transaction_feature.txid
+    anti join features
+        on trials.txid = features.txid and trials.day_key = features.day_key
     group by trials.block_hash, trials.evidence, trials.fee_class, trials.age_class
 ),
 
 featured as (
     select
-        transaction_feature.feature,
+        features.feature,
         trials.block_hash,
         trials.evidence,
         trials.fee_class,
@@ -351,10 +379,9 @@ featured as (
         count(*) filter (where trials.is_taken) as n_taken,
         count(*) filter (where not trials.is_taken) as n_passed_over
     from trials
-    inner join transaction_feature
-        on trials.txid = transaction_feature.txid
-    group by
-        transaction_feature.feature, trials.block_hash, trials.evidence, trials.fee_class, trials.age_class
+    inner join features
+        on trials.txid = features.txid and trials.day_key = features.day_key
+    group by features.feature, trials.block_hash, trials.evidence, trials.fee_class, trials.age_class
 ),
 
 special as (
