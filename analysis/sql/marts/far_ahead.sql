@@ -57,15 +57,17 @@ rated as (
     where not stg_transactions.is_coinbase
 ),
 
+-- Blocks of block_order are active, so a height is a block, and sorts faster than a hash.
 placed as (
     select
         *,
-        count(*) over (partition by block_hash) as n_txs,
-        row_number() over (partition by block_hash order by tx_index) as place,
-        rank() over (partition by block_hash order by feerate_sat_vb desc) as first_place,
-        count(*) over (partition by block_hash, feerate_sat_vb) as n_equal
+        count(*) over (partition by height) as n_txs,
+        row_number() over (partition by height order by tx_index) as place,
+        rank() over by_feerate as first_place,
+        count(*) over (by_feerate range between current row and current row) as n_equal
     from rated
     where feerate_sat_vb is not null
+    window by_feerate as (partition by height order by feerate_sat_vb desc)
 )
 
 select

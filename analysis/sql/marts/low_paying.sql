@@ -42,6 +42,7 @@ with
 newest as (
     select
         audit.block_hash,
+        audit.height,
         audit.node,
         audit.taken_at,
         audit.n_missing,
@@ -68,6 +69,7 @@ contents as (
     group by block_hash
 ),
 
+-- The blocks are active, so a height is a block, and sorts faster than a hash.
 template_rows as (
     select
         newest.block_hash,
@@ -76,7 +78,7 @@ template_rows as (
         contents.weight_wu as limit_wu,
         4 * stg_template_txs.fee_sat / stg_template_txs.weight_wu as feerate_sat_vb,
         sum(stg_template_txs.weight_wu) over (
-            partition by newest.block_hash, newest.node
+            partition by newest.height, newest.node
             order by stg_template_txs.tx_index
         ) as weight_up_to_here_wu
     from newest

@@ -92,6 +92,7 @@ features as (
 newest as (
     select
         audit.block_hash,
+        audit.height,
         audit.node,
         audit.taken_at,
         mempool_cuts.cut_no,
@@ -120,6 +121,7 @@ contents as (
     group by block_hash
 ),
 
+-- The blocks are active, so a height is a block, and sorts faster than a hash.
 template_rows as (
     select
         newest.block_hash,
@@ -131,7 +133,7 @@ template_rows as (
         stg_template_txs.txid,
         contents.weight_wu as limit_wu,
         sum(stg_template_txs.weight_wu) over (
-            partition by newest.block_hash
+            partition by newest.height
             order by stg_template_txs.tx_index
         ) as weight_up_to_here_wu
     from newest
