@@ -9,6 +9,7 @@ waited at that moment.
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 import duckdb
@@ -56,7 +57,7 @@ REPLAYED: Final = """
     WITH waiting AS MATERIALIZED (
         SELECT
             stay_no, txid, entered_at, first_seen_kind, fee_sat, vsize_vb, parents, left_reason,
-            make_timestamptz(CAST(CAST(left_position AS hugeint) >> 32 AS BIGINT)) AS left_at,
+            left_at,
             CASE WHEN vsize_vb > 0 THEN fee_sat / vsize_vb END AS feerate_sat_vb
         FROM mempool_residence
         WHERE
@@ -162,7 +163,7 @@ CUTS: Final = """
     FROM mempool_cuts
     WHERE node = $node
 """
-# Positions are slow to compare, so stays that neither came nor went between two cuts are left out first.
+# Stays that neither came nor went between two cuts are left out first, by their numbers.
 CHANGES: Final = """
     SELECT
         greatest(
@@ -336,7 +337,7 @@ def summary(mempool: Mempool) -> list[str]:
     return lines
 
 
-def _moment(position: int | None) -> dt.datetime | None:
+def _moment(position: Decimal | None) -> dt.datetime | None:
     """Return the time (UTC) of a position in a node's stream of messages; None for None.
 
     The bits of a position from bit 32 on are the time in microseconds since 1970.

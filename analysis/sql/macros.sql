@@ -4,7 +4,8 @@ What SQL engines spell differently, in one place. The select after each macro sh
 
 -- Order of an event in the stream of a node's `sequence` topic: by our clock, then by the topic's counter, so
 -- that two messages stamped in the same microsecond keep the node's order. It is a decimal, which Parquet has and
--- DuckDB compares as fast as a hugeint; but no arithmetic with it is fast.
+-- DuckDB compares as fast as a hugeint. No mart computes with it: a quotient of decimals is a double, which loses
+-- digits, and a hugeint is slow to divide.
 create macro stream_position(stamped_at, counter) as
 cast(cast(epoch_us(stamped_at) as hugeint) * 4294967296 + counter as decimal(38, 0));
 -- Test

@@ -260,12 +260,16 @@ def _block(  # noqa: PLR0917 - as DuckDB gives them
 ) -> Block:
     """Return the block of one row, whose lists have one item per transaction, by rising place.
 
-    `parents` are lists of places. Parents that are not among the places are left out.
+    Only entries may be null. `parents` are lists of places. Parents that are not among the places are left
+    out. Raises ValueError for lists of unequal lengths, and for places that do not rise.
     """
     if not places.is_valid:
         none = np.empty(0, np.int64)
         return Block(none, none, none, none, np.empty(0), {})
     known = places.values.to_numpy()
+    lengths = {len(cell.values) for cell in (places, fees, sizes, weights, envelopes, parents, entries)}
+    if len(lengths) > 1 or (np.diff(known) <= 0).any():
+        raise ValueError("order_scores needs lists of one length, in the order of rising places")
     links = parents.values
     children = np.repeat(np.arange(len(links)), links.value_lengths().to_numpy())
     named = links.flatten().to_numpy()

@@ -138,7 +138,8 @@ def _sum(array: exp.Expr) -> exp.Expr:
 def numbers(node: exp.Expr) -> exp.Expr:
     """Return range() or generate_series() in Spark's SQL; any other node as it is.
 
-    These functions are empty where Spark's sequence would count backwards.
+    These functions are empty where Spark's sequence would count backwards. Raises CatalogError for a step
+    that is not a positive whole number, as it might count backwards here too.
     """
     if not isinstance(node, exp.GenerateSeries):
         return node
@@ -146,6 +147,10 @@ def numbers(node: exp.Expr) -> exp.Expr:
     last: exp.Expr = exp.cast(in_parens(node.args["end"]), "bigint")
     if node.args.get("is_end_exclusive"):
         last = exp.Sub(this=last, expression=exp.convert(1))
+    step = node.args.get("step") or exp.convert(1)
+    if not isinstance(step, exp.Literal) or not step.is_int:
+        raise CatalogError(f"the step {step.sql()} of {node.sql('duckdb')} is not a positive whole number")
     up = exp.GTE(this=last, expression=first)
+    counted = call("SEQUENCE", first.copy(), last.copy(), exp.cast(step, "bigint"))
     nothing = exp.cast(call("ARRAY"), "array<bigint>")
-    return exp.Case(ifs=[exp.If(this=up, true=call("SEQUENCE", first.copy(), last.copy()))], default=nothing)
+    return exp.Case(ifs=[exp.If(this=up, true=counted)], default=nothing)

@@ -79,8 +79,8 @@ entered as (
         seen_before.stay_no is null as is_counted,
         stay.fee_sat / nullif(stay.vsize_vb, 0) as feerate_sat_vb,
         if(mempool_returns.stay_no is null, stay.left_reason, mempool_returns.left_reason) as left_reason,
-        if(mempool_returns.stay_no is null, stay.left_position, mempool_returns.left_position)
-        // 4294967296 - epoch_us(stay.entered_at) as left_after_us,
+        epoch_us(if(mempool_returns.stay_no is null, stay.left_at, mempool_returns.left_at))
+        - epoch_us(stay.entered_at) as left_after_us,
         epoch_us(in_step.to_at) - epoch_us(stay.entered_at) as seen_for_us
     from mempool_residence as stay
     asof inner join in_step

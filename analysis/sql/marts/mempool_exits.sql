@@ -21,6 +21,7 @@ mempool_entries = "stay_no >= getvariable('range_from') - 15000000000 and stay_n
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_entries"
 position = "DECIMAL(38,0)  place of the message in the node's stream (macro stream_position)"
+left_at = "TIMESTAMP WITH TIME ZONE  time of the message on our clock"
 left_reason = "VARCHAR  mined, or the removal_reason of its R"
 last_cut_no = "BIGINT  last cut at which it waited; 0 where there was none before"
 mined_cut_no = "BIGINT  cut of the block that took it; null for an R"
@@ -35,6 +36,7 @@ removals as (
         session,
         hash as txid,
         stream_position(received_at, sequence) as position,
+        received_at as left_at,
         window_key(received_at, 86400) // 1000000000 as day_no,
         coalesce(removal_reason, 'unknown') as left_reason
     from stg_mempool_events
@@ -47,6 +49,7 @@ exits as (
         removals.session,
         removals.txid,
         removals.position,
+        removals.left_at,
         removals.day_no,
         removals.left_reason,
         coalesce(
@@ -66,6 +69,7 @@ exits as (
         mempool_cuts.session,
         stg_transactions.txid,
         mempool_cuts.position,
+        mempool_cuts.connected_at as left_at,
         mempool_cuts.cut_no // 1000000000 as day_no,
         'mined' as left_reason,
         mempool_cuts.cut_no as last_cut_no,
@@ -83,6 +87,7 @@ exits as (
 select
     entry.stay_no,
     exits.position,
+    exits.left_at,
     exits.left_reason,
     cast(exits.last_cut_no as bigint) as last_cut_no,
     cast(exits.mined_cut_no as bigint) as mined_cut_no,

@@ -21,6 +21,7 @@ featured as (
             version, output_types, op_return_bytes, n_dust_outputs, n_envelopes, fee_sat, vsize_vb
         ) as features
     from stg_mempool_txs
+    where first_seen_kind != 'in_block'
 ),
 
 marked as (

@@ -28,6 +28,7 @@ vsize_vb = "BIGINT  virtual size as the mempool counts it; null when never learn
 weight_wu = "BIGINT  BIP141 weight; null when the mempool did not give it"
 signals_rbf = "BOOLEAN  it signals BIP125 replaceability itself; null when never learnt"
 parents = "BLOB[]  txids of its parents in the mempool at entry; null when it has none"
+left_at = "TIMESTAMP WITH TIME ZONE  time on our clock at which it left; null where left_reason is null"
 left_reason = "VARCHAR  mined, or the removal_reason of its R; null while it waits or when the session ended"
 first_cut_no = "BIGINT  first cut at which it waited; above last_cut_no when it left before any block"
 last_cut_no = "BIGINT  last cut at which it waited; while it still waits, 9,000,000,000,000,000,000, which is above every cut"
@@ -46,6 +47,7 @@ first_exits as (
                 last_cut_no := last_cut_no,
                 mined_cut_no := mined_cut_no,
                 position := position,
+                left_at := left_at,
                 fee_sat := fee_sat,
                 vsize_vb := vsize_vb
             ),
@@ -67,6 +69,7 @@ select
     entry.weight_wu,
     entry.signals_rbf,
     entry.parents,
+    first_exits.exit.left_at,
     first_exits.exit.left_reason,
     entry.first_cut_no,
     coalesce(first_exits.exit.last_cut_no, mempool_sessions.last_cut_no, 9000000000000000000) as last_cut_no,

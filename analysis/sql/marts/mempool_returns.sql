@@ -15,6 +15,7 @@ stay_no = "BIGINT  number of the stay in mempool_residence"
 first_stay_no = "BIGINT  stay_no of the first of the stays that belong together"
 left_reason = "VARCHAR  how the last of these stays ended, mined or undone where a block took it; null while it waits"
 left_position = "DECIMAL(38,0)  place in the node's stream of that end; null while it waits"
+left_at = "TIMESTAMP WITH TIME ZONE  time of that end on our clock; null while it waits"
 */
 with
 
@@ -45,6 +46,7 @@ stays as (
         stay.position,
         stay.left_reason,
         stay.left_position,
+        stay.left_at,
         stale_cuts.cut_no is not null as is_undone
     from returned_stays as stay
     semi join undone
@@ -77,7 +79,12 @@ journeys as (
         arg_min(stay_no, (position, stay_no)) as first_stay_no,
         min(position) as position,
         arg_max(
-            struct_pack(left_reason := left_reason, left_position := left_position, is_undone := is_undone),
+            struct_pack(
+                left_reason := left_reason,
+                left_position := left_position,
+                left_at := left_at,
+                is_undone := is_undone
+            ),
             (position, stay_no)
         ) as last
     from numbered
@@ -89,7 +96,8 @@ confirmations as (
     select
         mempool_cuts.node,
         stale_confirmations.txid,
-        mempool_cuts.position
+        mempool_cuts.position,
+        mempool_cuts.connected_at
     from stale_confirmations
     inner join mempool_cuts
         on stale_confirmations.block_hash = mempool_cuts.block_hash
@@ -98,7 +106,8 @@ confirmations as (
 confirmed as (
     select
         journeys.first_stay_no,
-        min(confirmations.position) as position
+        min(confirmations.position) as position,
+        arg_min(confirmations.connected_at, confirmations.position) as connected_at
     from journeys
     inner join confirmations
         on
@@ -117,7 +126,8 @@ select
         when confirmed.position is not null then 'mined'
         else 'undone'
     end as left_reason,
-    coalesce(confirmed.position, journeys.last.left_position) as left_position
+    coalesce(confirmed.position, journeys.last.left_position) as left_position,
+    coalesce(confirmed.connected_at, journeys.last.left_at) as left_at
 from numbered
 inner join journeys
     on

@@ -33,7 +33,7 @@ bounds as (
 
 select
     node,
-    cast(position as decimal(38, 0)) as from_position,
+    position as from_position,
     cast(cut_no as bigint) as previous_cut_no,
     lead(cut_no) over in_order as cut_no,
     connected_at as from_at,

@@ -13,9 +13,9 @@ order than chance explains (low_paying) has one. Where relatives change the pack
 entered or left since the block's parent: a pool cannot know of a child that has just come. What left in conflict with
 the block is no trial. A row counts the trials of one feature in one group: the same block, the same class of fee and the
 same class of age. Beside them stand those of the group, by the same rule, that have no feature. Features are those that
-our mempools showed on the day on which the transaction entered (mempool_features, full_rbf): what a block alone shows is
-known of nothing that was passed over. A block has trials of a feature by one kind of evidence alone, so each transaction
-counts once. pool_policy sums the rows of each pool.
+our mempools showed when the transaction entered (mempool_features), and full_rbf for 15 days after the replacement: what
+a block alone shows is known of nothing that was passed over. A block has trials of a feature by one kind of evidence
+alone, so each transaction counts once. pool_policy sums the rows of each pool.
 """
 grain = ["block_hash", "feature", "fee_class", "age_class"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
@@ -38,7 +38,7 @@ and last_cut_no >= (select min(cut_no) from mempool_cuts) - 2000000000
 """
 mempool_features = """day_key >= (select min(stay_no) from mempool_residence) - 1000000000
 and day_key <= (select max(stay_no) from mempool_residence)"""
-full_rbf = """day_key >= (select min(stay_no) from mempool_residence) - 2000000000
+full_rbf = """day_key >= (select min(stay_no) from mempool_residence) - 16000000000
 and day_key <= (select max(stay_no) from mempool_residence)"""
 mempool_packages = """
 first_cut_no <= (select max(cut_no) from mempool_cuts) and last_cut_no >= (select min(cut_no) from mempool_cuts)
@@ -57,7 +57,7 @@ policy_factor = {value = 0.7, doc = "part of what a transaction pays that must b
 block_hash = "BLOB  header hash, internal byte order"
 height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
-feature = "VARCHAR  as in transaction_feature; as the mempool showed it"
+feature = "VARCHAR  a feature of transaction_feature that a mempool showed"
 evidence = "VARCHAR  promised: by our template; paid: above the block's margin, where no template promised the feature"
 fee_class = "BIGINT  promised: 0 is the first fifth of the promised weight, 4 the last; paid: 4 pays up to 2 times the least for a trial, 3 to 4, 2 to 8, 1 to 16, 0 more"
 age_class = "BIGINT  0: entered less than 10 min before the block; 1: less than 1 h; 2: longer"
@@ -68,7 +68,7 @@ n_ordinary_passed_over = "BIGINT  those of them that it passed over"
 */
 with
 
--- A replacement enters on the UTC day of the removal, or on the next one.
+-- A replacement enters on the UTC day of the removal or on the next one. It may be listed again later, while it waits.
 features as (
     select
         day_key,
@@ -77,13 +77,7 @@ features as (
     from mempool_features
     union
     select
-        day_key,
-        txid,
-        'full_rbf' as feature
-    from full_rbf
-    union
-    select
-        day_key + 1000000000 as day_key,
+        unnest(range(day_key, day_key + 15000000001, 1000000000)) as day_key,
         txid,
         'full_rbf' as feature
     from full_rbf

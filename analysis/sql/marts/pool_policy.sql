@@ -9,8 +9,8 @@ template promised for the block, a trial is what waited as long and paid clearly
 own order (policy_trials); such trials count only for a pool that orders by feerate (pool_ordering). Without any
 template, a pool that chooses by something else and then sorts its choice by feerate passes for one, and its trials are
 not independent: `disfavours` or `favours` may then be chance. So no trial was too cheap for the block. A pool whose
-own template was old lacks ordinary transactions as well. So a kind is compared only with ordinary transactions, which
-have no feature of transaction_feature, that are trials of the same block by the same rule, in the same class of fee (a
+own template was old lacks ordinary transactions as well. So a kind is compared only with ordinary transactions, in which
+our mempools showed no feature, that are trials of the same block by the same rule, in the same class of fee (a
 fifth of the promised weight, or how many times the margin was paid) and the same class of age (to 10 min, to 1 h,
 longer): odds ratio of Mantel and Haenszel over these groups, interval of Robins, Breslow and Greenland
 (stratified_test), and p-values of all pools and features together after Holm. Transactions of one block share its

@@ -18,6 +18,7 @@ txid = "BLOB  transaction id, internal byte order"
 position = "DECIMAL(38,0)  place of its entry in the node's stream (macro stream_position)"
 left_reason = "VARCHAR  as in mempool_residence"
 left_position = "DECIMAL(38,0)  place in the node's stream at which it left; null where left_reason is null"
+left_at = "TIMESTAMP WITH TIME ZONE  time on our clock at which it left; null where left_reason is null"
 mined_cut_no = "BIGINT  cut of the block that took it; null when none did"
 */
 select
@@ -27,6 +28,7 @@ select
     stay.position,
     stay.left_reason,
     stay.left_position,
+    stay.left_at,
     stay.mined_cut_no
 from mempool_residence as stay
 semi join stale_transactions

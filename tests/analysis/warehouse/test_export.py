@@ -65,6 +65,7 @@ def test_the_command_writes_some_marts(tmp_path: Path) -> None:
         ("select * from a join b using (k) asof join c on a.k = c.k and a.t >= c.t", "write it first"),
         ("select * from a asof right join c on a.k = c.k and a.t >= c.t", "write asof inner join"),
         ("select seconds_between(a) from t", "has 2 parameters, not 1"),
+        ("select unnest(range(9, 1, -2)) as n from t", "step -2 of .* is not a positive whole number"),
     ],
 )
 def test_what_has_no_counterpart_is_refused(sql: str, said: str) -> None:
@@ -79,6 +80,9 @@ def test_words_keep_their_meaning() -> None:
         "SELECT TRY_ELEMENT_AT(a, 1), TRY_ELEMENT_AT(a, CAST(n AS INT)) FROM t"
     )
     assert in_spark("select a // 2 * 0.5 from t") == "SELECT a DIV 2 * 0.5D FROM t"
+    assert "SEQUENCE(CAST(a AS BIGINT), CAST(b AS BIGINT) - 1, CAST(3 AS BIGINT))" in in_spark(
+        "select range(a, b, 3) as numbers from t"
+    )
     assert "UNION ALL" in in_spark(
         "with recursive r as (select 1 as n union select n + 1 from r) select * from r"
     )
