@@ -13,13 +13,17 @@ from analysis.incremental import set_parameters
 from analysis.late import early_name
 from analysis.parts import parts_folder
 from analysis.ranges import TABLE_ROWS
+from collector.dataset.schema import TABLES
 from tests.analysis.days import PlantedDays
+from tests.analysis.shared_build import RULES
+from tests.analysis.test_cases import CASES
 from tests.analysis.test_same_build import contents
+from tests.analysis.world import read_csv, write_world
 from tests.bench.planted_world import Size
 
 RANGED = [model.name for model in load_catalog().layer("marts") if model.ranges is not None]
-# No node of these worlds leaves a block that it had connected; one of cases/mempool_returns does.
-EMPTY = {"returned_stays", "stale_confirmations"}
+# Planted worlds have none: no node leaves a block that it had connected, or lists again what waits.
+EMPTY = {"overlapping_stays", "returned_stays", "stale_confirmations"}
 
 
 def planted(folder: Path, seed: int) -> PlantedDays:
@@ -55,6 +59,23 @@ def test_ranges_together_are_the_whole_mart(tmp_path: Path, monkeypatch: pytest.
 
         assert {name for name in RANGED if not expected[name].num_rows} == EMPTY
         assert [name for name in RANGED if not found[name].equals(expected[name])] == []
+
+
+@pytest.mark.parametrize("name", sorted(EMPTY))
+def test_ranges_of_what_planted_worlds_lack_are_the_whole_mart(name: str, tmp_path: Path) -> None:
+    """So it is for the worlds of the cases of such a mart, which have rows of it."""
+    for folder in (CASES / name).iterdir():
+        tables = {path.stem: read_csv(path) for path in folder.glob("*.csv") if path.stem in TABLES}
+        dataset = write_world(tmp_path / folder.name, tables)
+        cut, whole = (
+            build(dataset, RULES, tmp_path / f"{folder.name}-{is_cut}.duckdb", marts=[name], is_cut=is_cut)
+            for is_cut in (True, False)
+        )
+
+        found, expected = contents(cut.database)[name], contents(whole.database)[name]
+
+        assert expected.num_rows
+        assert found.equals(expected)
 
 
 def test_a_range_that_reads_too_little_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,19 +6,31 @@ stg_blocks = "no block of our own, and others promise no transactions"
 */
 with
 
+-- recorded_transactions has the blocks of chain_blocks, which a block that fails its own checks is not in.
 counts as (
     select
         block_hash,
-        count(*) as n_rows
+        n_recorded
+    from recorded_transactions
+    union all
+    select
+        block_hash,
+        count(*) as n_recorded
     from stg_transactions
+    where
+        block_hash in (
+            select stg_blocks.block_hash
+            from stg_blocks
+            anti join chain_blocks on stg_blocks.block_hash = chain_blocks.block_hash
+        )
     group by block_hash
 )
 
 select
     stg_blocks.block_hash,
     stg_blocks.n_tx,
-    counts.n_rows
+    counts.n_recorded
 from stg_blocks
 left join counts
     on stg_blocks.block_hash = counts.block_hash
-where counts.n_rows is distinct from stg_blocks.n_tx
+where counts.n_recorded is distinct from stg_blocks.n_tx

@@ -63,11 +63,13 @@ placed as (
         *,
         count(*) over (partition by height) as n_txs,
         row_number() over (partition by height order by tx_index) as place,
-        rank() over by_feerate as first_place,
-        count(*) over (by_feerate range between current row and current row) as n_equal
+        rank() over (partition by height order by feerate_sat_vb desc) as first_place,
+        count(*) over (
+            partition by height order by feerate_sat_vb desc
+            range between current row and current row
+        ) as n_equal
     from rated
     where feerate_sat_vb is not null
-    window by_feerate as (partition by height order by feerate_sat_vb desc)
 )
 
 select
