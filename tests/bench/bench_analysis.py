@@ -70,12 +70,13 @@ from analysis import engine
 def now(name):
     used = resource.getrusage(resource.RUSAGE_SELF)
     return name, time.perf_counter(), used.ru_utime + used.ru_stime, used.ru_utime
+def in_status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024 / 1e9
 moments, private_gb = [now("")], {}
 def watch():
     while True:
-        with open("/proc/self/status") as lines:
-            own = next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024 / 1e9
-        name = moments[-1][0] or "staging"
+        own, name = in_status("RssAnon"), moments[-1][0] or "staging"
         private_gb[name] = max(private_gb.get(name, 0), own)
         time.sleep(0.02)
 threading.Thread(target=watch, daemon=True).start()
@@ -90,7 +91,7 @@ print(json.dumps({
     "wall_s": result.wall_s,
     "cpu_s": moments[-1][2],
     "user_s": moments[-1][3],
-    "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+    "peak_gb": in_status("VmHWM"),
     "private_gb": private_gb,
     "failed": [check.name for check in result.checks if check.n_offending],
     **{
