@@ -340,7 +340,8 @@ def summary(mempool: Mempool) -> list[str]:
 def _moment(position: Decimal | None) -> dt.datetime | None:
     """Return the time (UTC) of a position in a node's stream of messages; None for None.
 
-    The bits of a position from bit 32 on are the time in microseconds since 1970.
+    The bits of a position from bit 32 on are the time in microseconds since 1970. What was found out later
+    has a counter below zero, so its time is a microsecond early.
     """
     if position is None:
         return None

@@ -148,7 +148,7 @@ def numbers(node: exp.Expr) -> exp.Expr:
     if node.args.get("is_end_exclusive"):
         last = exp.Sub(this=last, expression=exp.convert(1))
     step = node.args.get("step") or exp.convert(1)
-    if not isinstance(step, exp.Literal) or not step.is_int:
+    if not isinstance(step, exp.Literal) or not step.is_int or int(step.name) < 1:
         raise CatalogError(f"the step {step.sql()} of {node.sql('duckdb')} is not a positive whole number")
     up = exp.GTE(this=last, expression=first)
     counted = call("SEQUENCE", first.copy(), last.copy(), exp.cast(step, "bigint"))

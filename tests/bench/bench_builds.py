@@ -146,7 +146,7 @@ def _build(
 def peak_gb() -> float:
     """Return the most memory (10^9 bytes) that this process had in RAM.
 
-    The ru_maxrss of a new process is not less than that of its parent, which made the world.
+    Linux tells it. The ru_maxrss of a new process is not less than that of its parent, which made the world.
     """
     with Path("/proc/self/status").open(encoding="ascii") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e9

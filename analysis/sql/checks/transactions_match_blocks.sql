@@ -6,23 +6,26 @@ stg_blocks = "no block of our own, and others promise no transactions"
 */
 with
 
--- recorded_transactions has the blocks of chain_blocks, which a block that fails its own checks is not in.
+-- A block that fails its own checks may be the only one of its height, which recorded_transactions then lacks.
+unrecorded as (
+    select stg_blocks.block_hash
+    from stg_blocks
+    anti join recorded_transactions
+        on stg_blocks.block_hash = recorded_transactions.block_hash
+),
+
 counts as (
     select
         block_hash,
-        n_recorded
+        sum(n_recorded) as n_recorded
     from recorded_transactions
+    group by block_hash
     union all
     select
         block_hash,
         count(*) as n_recorded
     from stg_transactions
-    where
-        block_hash in (
-            select stg_blocks.block_hash
-            from stg_blocks
-            anti join chain_blocks on stg_blocks.block_hash = chain_blocks.block_hash
-        )
+    where block_hash in (select unrecorded.block_hash from unrecorded)
     group by block_hash
 )
 

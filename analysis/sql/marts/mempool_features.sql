@@ -1,6 +1,9 @@
 /*
 summary = "Transactions that entered a mempool and have a feature, by day of entry."
-method = "Rows of mempool_txs with a feature of transaction_feature that the transaction itself shows (macro features_of)."
+method = """
+Rows of mempool_txs with a feature of transaction_feature that the transaction itself shows (macro features_of). What was
+first seen in a block is left out.
+"""
 grain = ["day_key", "txid", "feature"]
 [ranges]
 by = "message_days"

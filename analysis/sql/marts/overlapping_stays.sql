@@ -2,7 +2,7 @@
 summary = "Stays at whose first block an earlier stay of the same transaction still waited in the same mempool."
 method = """
 Such a transaction is counted twice at some block, so mempool_residence should have none. The check stays_overlap tells
-how many there are.
+how many there are. Any earlier stay counts, not the one before alone.
 """
 grain = ["stay_no"]
 [ranges]
@@ -10,9 +10,9 @@ by = "mempool_days"
 [ranges.reads]
 mempool_entries = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
 mempool_residence = """stay_no < getvariable('range_to')
-and (stay_no >= getvariable('range_from') or last_cut_no >= getvariable('range_from'))"""
+and (stay_no >= getvariable('range_from') or last_cut_no >= getvariable('range_from') - 1000000000)"""
 [ranges.clips.mempool_residence]
-last_cut_no = "if(last_cut_no >= getvariable('range_to'), 9000000000000000000, last_cut_no)"
+last_cut_no = "if(last_cut_no >= getvariable('range_to') + 1000000000, 9000000000000000000, last_cut_no)"
 [columns]
 stay_no = "BIGINT  number of the later stay in mempool_residence"
 node = "VARCHAR  name of the watched node"

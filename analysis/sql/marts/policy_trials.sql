@@ -68,18 +68,20 @@ n_ordinary_passed_over = "BIGINT  those of them that it passed over"
 */
 with
 
--- A replacement enters on the UTC day of the removal or on the next one. It may be listed again later, while it waits.
+-- A replacement enters on the UTC day of the removal or on the next one. It may enter, or be listed, again later.
 features as (
     select
-        day_key,
         txid,
-        feature
+        feature,
+        day_key as from_key,
+        day_key as to_key
     from mempool_features
-    union
+    union all
     select
-        unnest(range(day_key, day_key + 15000000001, 1000000000)) as day_key,
         txid,
-        'full_rbf' as feature
+        'full_rbf' as feature,
+        day_key as from_key,
+        day_key + 15000000000 as to_key
     from full_rbf
 ),
 
@@ -194,7 +196,7 @@ told as (
         features.feature
     from promised
     inner join features
-        on promised.txid = features.txid and promised.day_key = features.day_key
+        on promised.txid = features.txid and promised.day_key between features.from_key and features.to_key
 ),
 
 priced as (
@@ -281,7 +283,7 @@ untold as (
     select distinct priced.block_hash
     from waiting
     inner join features
-        on waiting.txid = features.txid and waiting.day_key = features.day_key
+        on waiting.txid = features.txid and waiting.day_key between features.from_key and features.to_key
     inner join priced
         on
             waiting.node = priced.node
@@ -361,23 +363,36 @@ ordinary as (
         count(*) filter (where not trials.is_taken) as n_passed_over
     from trials
     anti join features
-        on trials.txid = features.txid and trials.day_key = features.day_key
+        on trials.txid = features.txid and trials.day_key between features.from_key and features.to_key
     group by trials.block_hash, trials.evidence, trials.fee_class, trials.age_class
+),
+
+-- Once for each feature, however often a mempool showed it.
+marked as (
+    select distinct
+        features.feature,
+        trials.block_hash,
+        trials.txid,
+        trials.evidence,
+        trials.fee_class,
+        trials.age_class,
+        trials.is_taken
+    from trials
+    inner join features
+        on trials.txid = features.txid and trials.day_key between features.from_key and features.to_key
 ),
 
 featured as (
     select
-        features.feature,
-        trials.block_hash,
-        trials.evidence,
-        trials.fee_class,
-        trials.age_class,
-        count(*) filter (where trials.is_taken) as n_taken,
-        count(*) filter (where not trials.is_taken) as n_passed_over
-    from trials
-    inner join features
-        on trials.txid = features.txid and trials.day_key = features.day_key
-    group by features.feature, trials.block_hash, trials.evidence, trials.fee_class, trials.age_class
+        feature,
+        block_hash,
+        evidence,
+        fee_class,
+        age_class,
+        count(*) filter (where is_taken) as n_taken,
+        count(*) filter (where not is_taken) as n_passed_over
+    from marked
+    group by feature, block_hash, evidence, fee_class, age_class
 ),
 
 special as (

@@ -66,6 +66,7 @@ def test_the_command_writes_some_marts(tmp_path: Path) -> None:
         ("select * from a asof right join c on a.k = c.k and a.t >= c.t", "write asof inner join"),
         ("select seconds_between(a) from t", "has 2 parameters, not 1"),
         ("select unnest(range(9, 1, -2)) as n from t", "step -2 of .* is not a positive whole number"),
+        ("select unnest(range(1, 9, 0)) as n from t", "step 0 of .* is not a positive whole number"),
     ],
 )
 def test_what_has_no_counterpart_is_refused(sql: str, said: str) -> None:
