@@ -109,6 +109,21 @@ def open_database(
         yield connection
 
 
+@contextmanager
+def version_explained() -> Iterator[None]:
+    """Turn the error of a query that misses a mart or a column into a DatabaseError that says what to do.
+
+    It is for queries of ours, in a `with` block or a function: another version built the database then.
+    """
+    try:
+        yield
+    except (duckdb.CatalogException, duckdb.BinderException) as error:
+        reason = str(error).splitlines()[0]
+        raise DatabaseError(
+            f"another version built this database: run pool-analysis build again ({reason})"
+        ) from None
+
+
 def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
     """Return the dataset that a database was built from; None if that folder is gone or was not recorded."""
     facts = _facts(connection, "FROM build_log UNION ALL SELECT key, value FROM run_manifest")

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import duckdb
 
+from analysis.database import version_explained
 from analysis.errors import MomentError
 
 Row = Mapping[str, Any]
@@ -224,6 +225,7 @@ def moment_of(text: str) -> dt.datetime:
     return moment
 
 
+@version_explained()
 def mempool_at(
     connection: duckdb.DuckDBPyConnection,
     at: dt.datetime | None = None,
@@ -236,7 +238,8 @@ def mempool_at(
 
     It lists `limit` transactions by falling chunk feerate, after the first `offset`. Without `at` the moment
     is the last one at which the node was watched; without `node` the first node that was watched at that
-    moment is taken. Raises MomentError if no node was ever watched, or none of that name.
+    moment is taken. Raises MomentError if no node was ever watched, or none of that name, and DatabaseError
+    for a database that another version built.
     """
     ends = _rows(
         connection,
@@ -266,6 +269,7 @@ def mempool_at(
     return Mempool(at=moment, node=chosen, verdicts=verdicts, totals=totals, bands=bands, rows=rows)
 
 
+@version_explained()
 def steps_around(connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: str) -> Mapping[str, Any]:
     """Return the nearest moments before and after `at` at which the mempool changed or a block came.
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis.engine import build
-from analysis.errors import MomentError
+from analysis.errors import DatabaseError, MomentError
 from analysis.mempool_at import MICROSECOND, mempool_at, moment_of, steps_around
 from tests.analysis.shared_build import RULES, SharedBuild
 from tests.analysis.test_cli import run
@@ -179,3 +179,17 @@ def test_a_moment_that_is_not_known_is_no_empty_mempool(
     assert (result.returncode, result.stdout) == (1, "")
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_database_of_another_version_is_to_be_built_again(shared: SharedBuild) -> None:
+    """Without a column that another version did not have, the error says what to do, in one line."""
+    tables = {
+        "blocks": [{"block_hash": "a1", "height": 1, "arrived_at": 50}],
+        "mempool_txs": [{"txid": "t", "entered_at": 10, "fee_sat": 1}],
+    }
+    with shared.built(tables, MARTS) as connection:
+        assert mempool_at(connection, at(20)).totals is not None
+        connection.execute("ALTER TABLE mempool_residence DROP COLUMN left_at")
+
+        with pytest.raises(DatabaseError, match=r"^another version .* run pool-analysis build again .*$"):
+            mempool_at(connection, at(20))
