@@ -113,7 +113,8 @@ def open_database(
 def version_explained() -> Iterator[None]:
     """Turn the error of a query that misses a mart or a column into a DatabaseError that says what to do.
 
-    It is for queries of ours, in a `with` block or a function: another version built the database then.
+    Put it around our own queries, as a `with` block or on a function. In a database that this version built
+    they miss nothing.
     """
     try:
         yield

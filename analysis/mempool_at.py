@@ -275,7 +275,8 @@ def steps_around(connection: duckdb.DuckDBPyConnection, at: dt.datetime, node: s
 
     The keys are `change_before`, `change_after`, `block_before` and `block_after`; a value is None if there
     is no such moment. A change is an entry of a transaction or a removal. The moment of a block is the last
-    microsecond in which its transactions still waited.
+    microsecond in which its transactions still waited. Raises DatabaseError for a database that another
+    version built.
     """
     cuts = _cuts(connection, at, node)
     first, last = cuts["before"] or 0, cuts["after"] or NO_CUT

@@ -143,7 +143,7 @@ def _keys(block: Block, families: Integers) -> dict[str, Numbers]:
     adjusted = np.where(block.envelopes_bytes > 0, in_full, block.vsizes_vb)
     sizes = {"ancestor_sets": block.vsizes_vb, "chunks": block.weights_wu, "data_cost": adjusted}
     found = {name: block.fees_sat / size for name, size in sizes.items()}
-    found["plain"] = block.fees_sat / block.vsizes_vb
+    found["plain"] = found["ancestor_sets"].copy()
     for key, parents in block.parents.items():  # parents stand before their children
         found["plain"][key] = min(found["plain"][[key, *parents]])
     for members in _members(block.parents, families):
@@ -160,7 +160,7 @@ def _keys(block: Block, families: Integers) -> dict[str, Numbers]:
 def _families(n_txs: int, parents: Links) -> Integers:
     """Return for each transaction the place of the one that stands for its family: int64[n_txs].
 
-    A family are all that parents and children link.
+    A family is all transactions that are linked by parents and children.
     """
     leader = list(range(n_txs))
 
@@ -172,15 +172,20 @@ def _families(n_txs: int, parents: Links) -> Integers:
     for key, of_key in parents.items():
         for parent in of_key:
             leader[find(key)] = find(parent)
-    for key in {*parents, *chain.from_iterable(parents.values())}:
+    for key in _related(parents):
         leader[key] = find(key)
     return np.array(leader, np.int64)
+
+
+def _related(parents: Links) -> set[int]:
+    """Return the places of all transactions that have a parent or a child in the block."""
+    return {*parents, *chain.from_iterable(parents.values())}
 
 
 def _members(parents: Links, families: Integers) -> Iterable[list[int]]:
     """Return the transactions of each family that has two or more, in the order of the block."""
     members: dict[int, list[int]] = {}
-    for key in sorted({*parents, *chain.from_iterable(parents.values())}):
+    for key in sorted(_related(parents)):
         members.setdefault(int(families[key]), []).append(key)
     return members.values()
 
@@ -212,7 +217,7 @@ def _pairs(families: Integers, apart: int) -> Integers:
 
 @cache
 def _error_logs(max_error_ratio: float) -> tuple[Numbers, Numbers]:
-    """Return, for each share of wrong pairs that a score considers, the logarithms of it and of its rest."""
+    """Return ln(e) and ln(1 - e) for each probability of error e that a score considers."""
     errors = (np.arange(ERROR_STEPS) + 0.5) * max_error_ratio / ERROR_STEPS
     return np.log(errors), np.log1p(-errors)
 

@@ -63,7 +63,7 @@ def test_ranges_together_are_the_whole_mart(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", sorted(EMPTY))
 def test_ranges_of_what_planted_worlds_lack_are_the_whole_mart(name: str, tmp_path: Path) -> None:
-    """So it is for the worlds of the cases of such a mart, which have rows of it."""
+    """In the worlds of its cases, which have rows of it, such a mart in ranges equals the whole mart."""
     for folder in (CASES / name).iterdir():
         tables = {path.stem: read_csv(path) for path in folder.glob("*.csv") if path.stem in TABLES}
         dataset = write_world(tmp_path / folder.name, tables)

@@ -24,7 +24,7 @@ MOST = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Tx:
-    """Describes a transaction, of 100 vB and without parents if not told; places of parents begin with 0."""
+    """Holds the facts of one transaction; by default it has 100 vB, no parents and no time of entry."""
 
     fee_sat: int
     vsize_vb: int = 100
