@@ -217,7 +217,7 @@ def test_some_marts_come_with_all_that_they_read(catalog: Catalog) -> None:
         "chain_blocks",
         "mempool_cuts",
         "coverage_intervals",
-        "connected_messages",
+        "block_messages",
     }
     staging = {model.name for model in part.layer("staging")}
     assert staging >= {"stg_blocks", "stg_external_blocks", "stg_coverage"}

@@ -22,8 +22,11 @@ from tests.analysis.world import read_csv, write_world
 from tests.bench.planted_world import Size
 
 RANGED = [model.name for model in load_catalog().layer("marts") if model.ranges is not None]
-# Planted worlds have none: no node leaves a block that it had connected, or lists again what waits.
-EMPTY = {"overlapping_stays", "returned_stays", "stale_confirmations"}
+# Planted worlds have none: nobody is paid, and the one mempool leaves no block and lists nothing again.
+EMPTY = {
+    *("accelerated_transactions", "overlapping_stays", "returned_stays", "stale_confirmations"),
+    *("stale_transactions", "transaction_lags"),
+}
 
 
 def planted(folder: Path, seed: int) -> PlantedDays:
@@ -64,6 +67,7 @@ def test_ranges_together_are_the_whole_mart(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("name", sorted(EMPTY))
 def test_ranges_of_what_planted_worlds_lack_are_the_whole_mart(name: str, tmp_path: Path) -> None:
     """In the worlds of its cases, which have rows of it, such a mart in ranges equals the whole mart."""
+    has_rows = False
     for folder in (CASES / name).iterdir():
         tables = {path.stem: read_csv(path) for path in folder.glob("*.csv") if path.stem in TABLES}
         dataset = write_world(tmp_path / folder.name, tables)
@@ -74,8 +78,9 @@ def test_ranges_of_what_planted_worlds_lack_are_the_whole_mart(name: str, tmp_pa
 
         found, expected = contents(cut.database)[name], contents(whole.database)[name]
 
-        assert expected.num_rows
         assert found.equals(expected)
+        has_rows |= expected.num_rows > 0
+    assert has_rows
 
 
 def test_a_range_that_reads_too_little_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

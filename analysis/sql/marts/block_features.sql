@@ -1,8 +1,23 @@
 /*
 summary = "How many transactions of each kind each block of the active chain holds."
-method = "Transactions of the block, coinbase excluded, that have a feature of transaction_feature."
+method = """
+Transactions of the block, coinbase excluded, that show a feature (mined_features). A block does not show full_rbf: it
+counts where our mempools saw the replacement on the UTC day on which a node connected the block, or on the 15 days
+before.
+"""
 grain = ["block_hash", "feature"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
+[ranges]
+by = "heights"
+[ranges.reads]
+chain_blocks = "height >= getvariable('range_from') and height < getvariable('range_to')"
+block_pool = "height >= getvariable('range_from') and height < getvariable('range_to')"
+mined_features = "height >= getvariable('range_from') and height < getvariable('range_to')"
+mempool_cuts = "block_hash in (select block_hash from chain_blocks)"
+full_rbf = """day_key >= (select min(cut_no) from mempool_cuts) - 16000000000
+and day_key <= (select max(cut_no) from mempool_cuts)"""
+stg_transactions = """height >= getvariable('range_from') and height < getvariable('range_to')
+and txid in (select txid from full_rbf)"""
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 height = "INTEGER  height of the block; 0 is the genesis block"
@@ -12,27 +27,53 @@ n_mined = "BIGINT  such transactions in the block"
 */
 with
 
-mined as (
+connected_days as (
     select
+        block_hash,
+        min(cut_no) // 1000000000 * 1000000000 as day_key
+    from mempool_cuts
+    group by block_hash
+),
+
+replacements_in_blocks as (
+    select distinct
         stg_transactions.block_hash,
-        transaction_feature.feature,
-        count(*) as n_mined
+        stg_transactions.txid,
+        'full_rbf' as feature
     from stg_transactions
-    inner join transaction_feature
-        on stg_transactions.txid = transaction_feature.txid
-    inner join chain_blocks
-        on stg_transactions.block_hash = chain_blocks.block_hash
-    where chain_blocks.is_active and not stg_transactions.is_coinbase
-    group by stg_transactions.block_hash, transaction_feature.feature
+    inner join connected_days
+        on stg_transactions.block_hash = connected_days.block_hash
+    inner join full_rbf
+        on
+            stg_transactions.txid = full_rbf.txid
+            and connected_days.day_key >= full_rbf.day_key
+            and connected_days.day_key <= full_rbf.day_key + 15000000000
+    where not stg_transactions.is_coinbase
+),
+
+featured as (
+    select
+        block_hash,
+        feature
+    from mined_features
+    union all
+    select
+        block_hash,
+        feature
+    from replacements_in_blocks
 )
 
 select
-    mined.block_hash,
+    featured.block_hash,
     block_pool.height,
     block_pool.pool,
-    mined.feature,
-    mined.n_mined
-from mined
+    featured.feature,
+    count(*) as n_mined
+from featured
+inner join chain_blocks
+    on featured.block_hash = chain_blocks.block_hash
 inner join block_pool
-    on mined.block_hash = block_pool.block_hash
-order by block_pool.height, mined.block_hash, mined.feature
+    on featured.block_hash = block_pool.block_hash
+where chain_blocks.is_active
+group by featured.block_hash, block_pool.height, block_pool.pool, featured.feature
+order by block_pool.height, featured.block_hash, featured.feature

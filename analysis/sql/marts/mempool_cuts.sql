@@ -26,10 +26,11 @@ announced as (
         node,
         session,
         block_hash,
-        connected_at,
-        stream_position(connected_at, sequence) as position,
+        received_at as connected_at,
+        stream_position(received_at, sequence) as position,
         true as is_announced
-    from connected_messages
+    from block_messages
+    where event = 'C'
 ),
 
 inferred as (

@@ -1,13 +1,14 @@
 /*
-summary = "Transactions of blocks that have a feature, by height."
+summary = "Transactions of blocks that have a feature, by block."
 method = "Rows of transactions, coinbases excluded, with a feature that the transaction itself shows (macro features_of)."
-grain = ["height", "txid", "feature"]
+grain = ["block_hash", "txid", "feature"]
 [ranges]
 by = "heights"
 [ranges.reads]
 chain_blocks = "height >= getvariable('range_from') and height < getvariable('range_to')"
 stg_transactions = "height >= getvariable('range_from') and height < getvariable('range_to')"
 [columns]
+block_hash = "BLOB  header hash of its block, internal byte order"
 height = "INTEGER  height of its block"
 txid = "BLOB  transaction id, internal byte order"
 feature = "VARCHAR  as in transaction_feature, without full_rbf"
@@ -16,6 +17,7 @@ with
 
 featured as (
     select
+        block_hash,
         height,
         txid,
         features_of(
@@ -23,20 +25,13 @@ featured as (
         ) as features
     from stg_transactions
     where not is_coinbase and block_hash in (select chain_blocks.block_hash from chain_blocks)
-),
-
-marked as (
-    select
-        height,
-        txid,
-        unnest(features) as feature
-    from featured
-    where len(features) > 0
 )
 
-select distinct
+select
+    block_hash,
     height,
     txid,
-    feature
-from marked
-order by height, feature, txid
+    unnest(features) as feature
+from featured
+where len(features) > 0
+order by height, block_hash, feature, txid

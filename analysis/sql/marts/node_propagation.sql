@@ -1,9 +1,9 @@
 /*
 summary = "How far each node lags behind the first one, for blocks and for transactions."
 method = """
-Blocks of block_propagation, and transactions by their first entry into each node's mempool that was pushed to us; only
-those that at least two nodes pushed. lag is the time behind the first of them. Of two nodes that are equally well
-connected, each should be first half of the time. With a single node there is nothing to compare and no row. The
+Blocks of block_propagation, and transactions of transaction_lags; only those that at least two nodes pushed. lag is the
+time behind the first of them. A quantile of transactions is the least time, in ms, that so many of them do not exceed. Of
+two nodes that are equally well connected, each should be first half of the time. With a single node there is nothing to compare and no row. The
 interval of the median lag of blocks assumes independent blocks (median_interval). Transactions that come together lag
 together, so their median has no interval. In a merged dataset the members' clocks were compared by what they saw in
 common (stg_member_clocks): a lag between nodes of two members is known to clock_error_s, and a node that is always late
@@ -29,65 +29,60 @@ clock_error_s = "DOUBLE  s, largest error of the correction of this node's clock
 */
 with
 
--- Grouping ten million transactions tells nothing where one node has seen them all.
-tx_nodes as (
-    select
-        node,
-        txid,
-        min(entered_at) as seen_at
-    from stg_mempool_txs
-    where
-        first_seen_kind = 'pushed'
-        and (
-            select count(distinct other.node)
-            from stg_mempool_txs as other
-            where other.first_seen_kind = 'pushed'
-        ) > 1
-    group by node, txid
-),
-
-tx_lags as (
-    select
-        node,
-        count(*) over of_tx as n_nodes,
-        seconds_between(min(seen_at) over of_tx, seen_at) as lag_s,
-        seconds_between(min(seen_at) over of_tx, max(seen_at) over of_tx) as spread_s
-    from tx_nodes
-    window of_tx as (partition by txid)
-),
-
-lags as (
+blocks as (
     select
         node,
         'block' as kind,
-        lag_s,
-        spread_s,
-        connect_s
-    from block_propagation
-    where n_nodes > 1
-    union all
-    select
-        node,
-        'transaction' as kind,
-        lag_s,
-        spread_s,
-        cast(null as double) as connect_s
-    from tx_lags
-    where n_nodes > 1
-),
-
-counts as (
-    select
-        node,
-        kind,
         count(*) as n_shared,
         count(*) filter (where lag_s = 0) as n_first,
         quantile_cont(lag_s, [0.5, 0.9, 0.99]) as lags_s,
-        list(lag_s order by lag_s) filter (where kind = 'block') as block_lags_s,
+        list(lag_s order by lag_s) as sorted_lags_s,
         median(spread_s) as spread_median_s,
         median(connect_s) as connect_median_s
-    from lags
-    group by node, kind
+    from block_propagation
+    where n_nodes > 1
+    group by node
+),
+
+numbered as (
+    select
+        node,
+        measure,
+        value_ms,
+        sum(n_transactions) as n_here,
+        sum(sum(n_transactions)) over in_order as n_up_to_here,
+        sum(sum(n_transactions)) over of_node as n_all
+    from transaction_lags
+    group by node, measure, value_ms
+    window
+        of_node as (partition by node, measure),
+        in_order as (partition by node, measure order by value_ms rows between unbounded preceding and current row)
+),
+
+transactions as (
+    select
+        node,
+        'transaction' as kind,
+        cast(sum(n_here) filter (where measure = 'lag') as bigint) as n_shared,
+        cast(coalesce(sum(n_here) filter (where measure = 'lag' and value_ms = 0), 0) as bigint) as n_first,
+        [
+            min(value_ms) filter (where measure = 'lag' and n_up_to_here >= 0.5 * n_all) / 1e3,
+            min(value_ms) filter (where measure = 'lag' and n_up_to_here >= 0.9 * n_all) / 1e3,
+            min(value_ms) filter (where measure = 'lag' and n_up_to_here >= 0.99 * n_all) / 1e3
+        ] as lags_s,
+        cast(null as double[]) as sorted_lags_s,
+        min(value_ms) filter (where measure = 'spread' and n_up_to_here >= 0.5 * n_all) / 1e3 as spread_median_s,
+        cast(null as double) as connect_median_s
+    from numbered
+    group by node
+),
+
+counts as (
+    select *
+    from blocks
+    union all
+    select *
+    from transactions
 ),
 
 clock_errors as (
@@ -102,7 +97,7 @@ judged as (
     select
         *,
         wilson_interval(n_first, n_shared) as first_interval,
-        median_interval(block_lags_s) as lag_median_interval
+        median_interval(sorted_lags_s) as lag_median_interval
     from counts
 )
 

@@ -1,7 +1,7 @@
 /*
 summary = "How right the candidates for payments out of band are, by imported lists of accelerated transactions."
 method = """
-Each list (pool-collector import accelerated) is compared with out_of_band_candidates over the blocks of the active chain
+Each list (accelerated_transactions) is compared with out_of_band_candidates over the blocks of the active chain
 that a template could be compared with (template_audit_block). As in out_of_band, a candidate must be one at each node that
 judges its block. precision_ratio is the part of the candidates that the list has, recall_ratio the part of the listed
 transactions that are candidates. Listed transactions of pools that do not order by feerate count as missed, because
@@ -54,16 +54,14 @@ candidates as (
 ),
 
 listed as (
-    select distinct
-        stg_external_accelerated.source,
-        compared.block_hash,
+    select
+        accelerated.source,
+        accelerated.block_hash,
         compared.pool,
-        stg_transactions.txid
-    from stg_external_accelerated
-    inner join stg_transactions
-        on stg_external_accelerated.txid = stg_transactions.txid
+        accelerated.txid
+    from accelerated_transactions as accelerated
     inner join compared
-        on stg_transactions.block_hash = compared.block_hash
+        on accelerated.block_hash = compared.block_hash
 ),
 
 told as (

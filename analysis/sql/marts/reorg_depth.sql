@@ -1,7 +1,7 @@
 /*
 summary = "How deep reorganisations went, and how often each depth occurs."
 method = """
-A reorganisation is a run of D in a node's `sequence` stream up to a C of a block other than the lowest block that was
+A reorganisation is a run of D in a node's `sequence` stream (block_messages) up to a C of a block other than the lowest block that was
 left; its depth is the number of D. What two nodes report is one reorganisation if they leave the same lowest block,
 each for the first time or each for the second. A block that was left may win in the end, when the network comes back to
 it (n_undone). Where the stream was interrupted, the blocks of a lost branch that a node had connected (followed_depth
@@ -32,11 +32,10 @@ steps as (
     select
         node,
         session,
-        hash,
+        block_hash,
         event,
         stream_position(received_at, sequence) as position
-    from stg_mempool_events
-    where event in ('C', 'D') and kind = 'pushed'
+    from block_messages
 ),
 
 numbered as (
@@ -54,8 +53,8 @@ runs as (
         run_no,
         min(position) as position,
         count(*) filter (where event = 'D') as depth,
-        arg_max(hash, position) filter (where event = 'D') as left_hash,
-        arg_min(hash, position) filter (where event = 'C') as connected_hash
+        arg_max(block_hash, position) filter (where event = 'D') as left_hash,
+        arg_min(block_hash, position) filter (where event = 'C') as connected_hash
     from numbered
     group by node, session, run_no
 ),

@@ -13,6 +13,7 @@ parent. So what it replaced is of another version, and had no unconfirmed parent
 mempool_features and mined_features.
 """
 grain = ["txid", "feature"]
+is_view = true
 [columns]
 txid = "BLOB  transaction id, internal byte order"
 feature = "VARCHAR  truc, anchor, ephemeral_dust, large_op_return, below_1_sat_vb, envelope, bare_multisig or full_rbf"
