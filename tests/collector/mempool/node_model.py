@@ -164,7 +164,10 @@ class Node:
                 taken.append(txid)
         excluded = [txid for txid in self.mempool if txid not in taken and self.draw.random() < 0.1]
         rivals = [self._new(coin) for txid in excluded[:1] for coin in sorted(self.spends[txid])]
-        again = [txid for txid in from_pool if self.spends[txid] and self.draw.random() < 0.5]
+        # A transaction is in one block of a chain, and once.
+        confirmed = {txid for block_hash in self.chain for txid in self.blocks[block_hash]}
+        lost = [txid for txid in dict.fromkeys(from_pool) if self.spends[txid] and txid not in confirmed]
+        again = [txid for txid in lost if txid not in taken and self.draw.random() < 0.5]
         self.made += 1
         coinbase = name(10**9 + self.made)
         self.spends[coinbase] = frozenset()
