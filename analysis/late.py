@@ -68,18 +68,23 @@ class StandIns:
         tables: Collection[str] = (),
         *,
         until: str | None = None,
+        few: int | None = None,
     ) -> None:
         """Put a view in front of each relation, or of those until one of them; a table for one of `tables`.
 
         `sources` has the query of the files to read, for relations of which not all are. What is there
-        already and reads the same files stays.
+        already and reads the same files stays. The last relation gets a table if its condition leaves at most
+        `few` rows, so that they are searched for once.
         """
         for relation in self._conditions:
             source = sources.get(relation)
             kind = "TABLE" if relation in tables else "VIEW"
             if self._made.get(relation) != (kind, source):
                 self._drop(relation)
-                self._put(kind, relation, source)
+                if few is not None and relation == until and self._has_table(relation, source, few):
+                    kind = "TABLE"
+                else:
+                    self._put(kind, relation, source)
                 self._made[relation] = kind, source
             if relation == until:
                 break
@@ -99,15 +104,24 @@ class StandIns:
         ((name,),) = self._connection.execute("SELECT current_database()").fetchall()
         return str(name)
 
-    def _put(self, kind: str, relation: str, source: str | None) -> None:
+    def _has_table(self, relation: str, source: str | None, few: int) -> bool:
+        """Put a table in front of a relation; return whether it stays, as it does with at most `few` rows."""
+        if self._put("TABLE", relation, source, f" LIMIT {few + 1}") <= few:
+            return True
+        self._connection.execute(f"DROP TABLE temp.{relation}")
+        return False
+
+    def _put(self, kind: str, relation: str, source: str | None, limit: str = "") -> int:
+        """Put a view or a table in front of a relation; return the number of rows of the table."""
         replaced = {**self._clips.get(relation, {}), **_emptied(self._catalog, self._late, relation)}
         columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
         every = f"* REPLACE ({columns})" if replaced else "*"
         rows = f'"{self._database}".main.{relation}' if source is None else f"({source})"
-        self._connection.execute(
+        made = self._connection.execute(
             f"CREATE TEMP {kind} {relation} AS"  # noqa: S608 - our own files
-            f" SELECT {every} FROM {rows} AS {relation} WHERE {self._conditions[relation]}"
-        )
+            f" SELECT {every} FROM {rows} AS {relation} WHERE {self._conditions[relation]}{limit}"
+        ).fetchone()
+        return made[0] if made else 0
 
 
 @contextmanager

@@ -125,16 +125,17 @@ class OneRange:
         """Return which rows the range reads."""
         return Piece(self.variables, self.sources, frozenset(self.tables))
 
-    def narrow(self, until: str | None = None) -> None:
+    def narrow(self, until: str | None = None, *, are_few: bool = False) -> None:
         """Make DuckDB queries see only the rows that this range reads, until `close`.
 
         This applies to all relations that the mart reads, or with `until` to those up to that one. `sources`
-        must be known for these relations.
+        must be known for these relations. `are_few` says that the last relation may well have few rows, so
+        that a table of them is tried.
         """
         if not self._is_set:
             _set(self._connection, self.variables)
             self._is_set = True
-        self._views.put(self.sources, self.tables, until=until)
+        self._views.put(self.sources, self.tables, until=until, few=TABLE_ROWS if are_few else None)
 
     def note_rows(self, relation: str, n_rows: int) -> None:
         """Note that the range reads at most so many rows of a relation."""
@@ -288,7 +289,7 @@ class Ranges:
                 if key not in known and extent is not None:
                     known[key] = [key, dict(extent)]
                 elif key not in known:
-                    one.narrow(each.relation)
+                    one.narrow(each.relation, are_few=each.has_members)
                     known[key] = each.look(connection)
                     one.note_rows(each.relation, n_rows_of(known[key]))
                 looked = known[key]
@@ -324,6 +325,7 @@ class _Read:
         condition, clips = ranges.reads[relation], ranges.clips.get(relation, {})
         self._condition = " ".join(condition.split())
         self.bounds = bounds_of(condition)
+        self.has_members = MEMBER.search(self._condition) is not None  # so few rows may be left
         own = set(WORD.findall(" ".join([condition, *clips.values()])))
         self.mentioned = sorted((own - {relation}) & found.contents.keys())
         # What other conditions read of this relation matters as well as what the query reads.

@@ -61,19 +61,27 @@ featured as (
         block_hash,
         feature
     from replacements_in_blocks
+),
+
+counts as (
+    select
+        featured.block_hash,
+        featured.feature,
+        count(*) as n_mined
+    from featured
+    inner join chain_blocks
+        on featured.block_hash = chain_blocks.block_hash
+    where chain_blocks.is_active
+    group by featured.block_hash, featured.feature
 )
 
 select
-    featured.block_hash,
+    counts.block_hash,
     block_pool.height,
     block_pool.pool,
-    featured.feature,
-    count(*) as n_mined
-from featured
-inner join chain_blocks
-    on featured.block_hash = chain_blocks.block_hash
+    counts.feature,
+    counts.n_mined
+from counts
 inner join block_pool
-    on featured.block_hash = block_pool.block_hash
-where chain_blocks.is_active
-group by featured.block_hash, block_pool.height, block_pool.pool, featured.feature
-order by block_pool.height, featured.block_hash, featured.feature
+    on counts.block_hash = block_pool.block_hash
+order by block_pool.height, counts.block_hash, counts.feature
