@@ -289,10 +289,12 @@ class Ranges:
                 if key not in known and extent is not None:
                     known[key] = [key, dict(extent)]
                 elif key not in known:
-                    one.narrow(each.relation, are_few=each.has_members)
+                    one.narrow(each.relation, are_few=each.had_few)
                     known[key] = each.look(connection)
                     one.note_rows(each.relation, n_rows_of(known[key]))
                 looked = known[key]
+            if looked[0] != key:  # else all rows of some files, which nobody has counted
+                each.had_few = n_rows_of(looked) <= TABLE_ROWS
             keys[each.relation], read_before[each.relation] = key, looked[0]
             values.update(known_of(each.relation, looked[1]))
             if each.is_needed and looked == each.nothing:
@@ -325,7 +327,7 @@ class _Read:
         condition, clips = ranges.reads[relation], ranges.clips.get(relation, {})
         self._condition = " ".join(condition.split())
         self.bounds = bounds_of(condition)
-        self.has_members = MEMBER.search(self._condition) is not None  # so few rows may be left
+        self.had_few = False  # whether the range before read few rows of the relation
         own = set(WORD.findall(" ".join([condition, *clips.values()])))
         self.mentioned = sorted((own - {relation}) & found.contents.keys())
         # What other conditions read of this relation matters as well as what the query reads.
