@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Where byte code is not kept, each of the hundreds of processes of the tests compiles our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo history test lint audit format bench chaos wheel image site charts fuzz gpu docs lock clean
