@@ -73,8 +73,8 @@ class StandIns:
         """Put a view in front of each relation, or of those until one of them; a table for one of `tables`.
 
         `sources` has the query of the files to read, for relations of which not all are. What is there
-        already and reads the same files stays. The last relation gets a table if its condition leaves at most
-        `few` rows, so that they are searched for once.
+        already and reads the same files stays. With `few`, the relation `until` gets a table if its condition
+        leaves at most so many rows, so that they are searched for once.
         """
         for relation in self._conditions:
             source = sources.get(relation)
@@ -117,11 +117,11 @@ class StandIns:
         columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
         every = f"* REPLACE ({columns})" if replaced else "*"
         rows = f'"{self._database}".main.{relation}' if source is None else f"({source})"
-        made = self._connection.execute(
+        answer = self._connection.execute(
             f"CREATE TEMP {kind} {relation} AS"  # noqa: S608 - our own files
             f" SELECT {every} FROM {rows} AS {relation} WHERE {self._conditions[relation]}{limit}"
-        ).fetchone()
-        return made[0] if made else 0
+        ).fetchall()
+        return sum(n_rows for (n_rows,) in answer)
 
 
 @contextmanager

@@ -137,10 +137,12 @@ class OneRange:
             self._is_set = True
         self._views.put(self.sources, self.tables, until=until, few=TABLE_ROWS if are_few else None)
 
-    def note_rows(self, relation: str, n_rows: int) -> None:
-        """Note that the range reads at most so many rows of a relation."""
-        if n_rows <= TABLE_ROWS:
+    def note_rows(self, relation: str, n_rows: int) -> bool:
+        """Note that the range reads at most so many rows of a relation; return whether a table holds them."""
+        are_few = n_rows <= TABLE_ROWS
+        if are_few:
             self.tables.add(relation)
+        return are_few
 
     def close(self) -> None:
         """End what `narrow` began: DuckDB queries see all rows again."""
@@ -291,10 +293,9 @@ class Ranges:
                 elif key not in known:
                     one.narrow(each.relation, are_few=each.had_few)
                     known[key] = each.look(connection)
-                    one.note_rows(each.relation, n_rows_of(known[key]))
                 looked = known[key]
             if looked[0] != key:  # else all rows of some files, which nobody has counted
-                each.had_few = n_rows_of(looked) <= TABLE_ROWS
+                each.had_few = one.note_rows(each.relation, n_rows_of(looked))
             keys[each.relation], read_before[each.relation] = key, looked[0]
             values.update(known_of(each.relation, looked[1]))
             if each.is_needed and looked == each.nothing:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from analysis.catalog import find_model
 from analysis.errors import DatabaseError
 from analysis.serve.results import Reader, Row
 from collector.dataset.schema import hash_bytes
@@ -328,5 +329,7 @@ def _parts(
 
 
 def mart_rows(reader: Reader, name: str, *, limit: int, offset: int) -> list[Row]:
-    """Return rows of a mart in the order in which it is stored, which is that of its grain."""
-    return reader.rows(f"SELECT * FROM {name} LIMIT ? OFFSET ?", limit, offset)  # noqa: S608 - a name of the catalog
+    """Return rows of a mart in the order in which it is stored; those of a view in the order of its grain."""
+    model = find_model(name)
+    order = f" ORDER BY {', '.join(model.grain)}" if model is not None and model.is_view else ""
+    return reader.rows(f"SELECT * FROM {name}{order} LIMIT ? OFFSET ?", limit, offset)  # noqa: S608 - names of the catalog

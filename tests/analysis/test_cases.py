@@ -14,6 +14,7 @@ import pytest
 
 from analysis.attribution.rules import load_rules
 from analysis.catalog import Model, load_catalog
+from analysis.checks import duplicates
 from analysis.database import open_database
 from analysis.engine import build
 from collector.dataset.schema import TABLES
@@ -90,6 +91,7 @@ def test_mart_gives_the_planted_truth(case: Case) -> None:
     rows = case.connection.sql(select).to_arrow_table().to_pylist()
     found = sorted([as_text(row[column]) for column in columns] for row in rows)
 
+    assert case.connection.sql(duplicates(case.model)).fetchall() == []
     assert len(found) == len(expected), found
     for expected_row, found_row in zip(expected, found, strict=True):
         pairs = zip(columns, expected_row, found_row, strict=True)

@@ -1,6 +1,9 @@
 /*
-summary = "Transactions of blocks for whose place somebody was paid, as imported lists say."
-method = "Rows of transactions whose txid a list has (pool-collector import accelerated); a list counts once per transaction."
+summary = "Transactions in blocks for which, as imported lists say, somebody paid to have them mined sooner."
+method = """
+Rows of transactions whose txid a list has (pool-collector import accelerated), in blocks of the active chain and in stale
+ones. A list that names several sellers of a transaction has one row of it per block.
+"""
 grain = ["source", "block_hash", "txid"]
 [ranges]
 by = "heights"

@@ -1,5 +1,5 @@
 /*
-summary = "Every message of a node that it has connected a block, or left one."
+summary = "Every message of a node that it has connected a block (C), or disconnected one (D)."
 method = """
 The C and the D that the node pushed, out of mempool_events. They are few among its messages, so that what numbers the
 blocks of a node (mempool_cuts) or follows its reorganisations (reorg_depth) need not read all of them.
@@ -14,7 +14,7 @@ and event in ('C', 'D') and kind = 'pushed'"""
 node = "VARCHAR  name of the watched node"
 session = "VARCHAR  the session's key in stg_nodes"
 sequence = "BIGINT  counter of the message, as in mempool_events"
-event = "VARCHAR  C: the node connected the block; D: it left the block"
+event = "VARCHAR  C: the node connected the block; D: it disconnected the block"
 block_hash = "BLOB  header hash, internal byte order"
 received_at = "TIMESTAMP WITH TIME ZONE  time on our clock of the message"
 */

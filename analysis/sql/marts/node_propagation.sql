@@ -1,9 +1,10 @@
 /*
 summary = "How far each node lags behind the first one, for blocks and for transactions."
 method = """
-Blocks of block_propagation, and transactions of transaction_lags; only those that at least two nodes pushed. lag is the
-time behind the first of them. A quantile of transactions is the least time, in ms, that so many of them do not exceed. Of
-two nodes that are equally well connected, each should be first half of the time. With a single node there is nothing to compare and no row. The
+Blocks of block_propagation, and transactions of transaction_lags; only those that at least two nodes pushed, and of
+transactions only what was pushed within an hour of the first entry. lag is the time behind the first of them. A quantile
+of transactions is the least time, in ms, that so many of them do not exceed. Of two nodes that are equally well
+connected, each should be first half of the time. With a single node there is nothing to compare and no row. The
 interval of the median lag of blocks assumes independent blocks (median_interval). Transactions that come together lag
 together, so their median has no interval. In a merged dataset the members' clocks were compared by what they saw in
 common (stg_member_clocks): a lag between nodes of two members is known to clock_error_s, and a node that is always late
@@ -13,7 +14,7 @@ grain = ["node", "kind"]
 [columns]
 node = "VARCHAR  name of the watched node"
 kind = "VARCHAR  block or transaction"
-n_shared = "BIGINT  blocks or transactions that this node and at least one other pushed"
+n_shared = "BIGINT  blocks or transactions that this node and at least one other pushed; a transaction counts once per UTC day (transaction_lags)"
 n_first = "BIGINT  those of them that this node pushed first, ties counted for each"
 first_ratio = "DOUBLE  0..1, n_first / n_shared"
 first_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"

@@ -33,7 +33,7 @@ policy_alpha = {value = 0.05, doc = "adjusted p-value below which a difference c
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 pool_name = "VARCHAR  name of the pool"
 feature = "VARCHAR  as in transaction_feature"
-n_mined = "BIGINT  such transactions in the pool's blocks on the active chain"
+n_mined = "BIGINT  such transactions in the pool's blocks on the active chain (block_features)"
 n_blocks = "BIGINT  blocks that hold one"
 first_height = "INTEGER  height of the first of them; null without one"
 last_height = "INTEGER  height of the last of them; null without one"

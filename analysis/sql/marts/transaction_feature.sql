@@ -9,8 +9,8 @@ never run, as inscriptions have. bare_multisig: a multisig output without a hash
 that did not signal that it may be replaced, as our mempool events tell. A transaction of version 3 always signals that
 (BIP 431), and one with an unconfirmed parent may have the signal from there (BIP 125) or may have left with that
 parent. So what it replaced is of another version, and had no unconfirmed parent at its entry (full_rbf). Files of version
-0.1.0 lack some of these columns; what is null is not claimed. What each day of a mempool and each height shows is in
-mempool_features and mined_features.
+0.1.0 lack some of these columns; what is null is not claimed. This is a view, computed when it is read, of what each day
+of a mempool shows (mempool_features, full_rbf) and each block (mined_features).
 """
 grain = ["txid", "feature"]
 is_view = true
@@ -32,4 +32,3 @@ select
     txid,
     'full_rbf' as feature
 from full_rbf
-order by feature, txid
