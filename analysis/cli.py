@@ -15,7 +15,7 @@ import typer
 
 from analysis.command_options import DatabaseArgument, DatabaseOption, chosen_database, memory_gb
 from analysis.errors import AnalysisError, DatabaseError
-from analysis.relations import check_relation, relation_names
+from analysis.relations import RAW_TABLES, check_relation, relation_names
 from analysis.release.cli import release, verify
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
 from gpuhash.command_group import CommandGroup
@@ -149,7 +149,7 @@ def _workers(engine_name: str) -> Iterator["Workers | None"]:
 
 @app.command("list")
 def list_models(format_: FormatOption = Format.TABLE) -> None:
-    """List every relation: name, layer, grain and what it is."""
+    """List every mart, staging view and check: name, layer, grain and what it is."""
     from analysis.catalog import read_models
 
     columns = ("name", "layer", "grain", "summary")
@@ -160,6 +160,7 @@ def list_models(format_: FormatOption = Format.TABLE) -> None:
         if model.layer == layer
     ]
     _write(columns, rows, format_, folding="summary")
+    typer.echo(f"raw tables, which describe explains: {', '.join(RAW_TABLES)}", err=True)
 
 
 @app.command()
@@ -268,10 +269,7 @@ def sql(
                 with raw_files_locked(connection):
                     _write_query(connection, query, format_)
             except duckdb.Error as error:
-                reason = str(error).splitlines()[0]
-                raise DatabaseError(
-                    f"the query failed: {reason}; pool-analysis list names relations"
-                ) from None
+                raise DatabaseError(f"the query failed: {_explained(error)}") from None
             return
     if not duckdb_client.open_shell(path):
         typer.echo(duckdb_client.how_to(path))
@@ -524,6 +522,15 @@ def _write_query(connection: "duckdb.DuckDBPyConnection", query: str, format_: F
 
     reader = ask(connection, query).to_arrow_reader()
     _write(reader.schema.names, _rows(reader), format_)
+
+
+def _explained(error: "duckdb.Error") -> str:
+    """Return DuckDB's reason for a failed query on one line, with the columns that it suggests."""
+    first, *others = str(error).splitlines()
+    suggested = next((line for line in others if line.startswith(("Candidate", "Did you mean"))), None)
+    if suggested is not None:
+        return f"{first} {suggested}"
+    return f"{first}; pool-analysis describe RELATION names its columns" if "column" in first else first
 
 
 def _rows(reader: "pa.RecordBatchReader") -> "Iterator[Row]":

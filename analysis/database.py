@@ -24,6 +24,8 @@ from collector.dataset.schema import CHAINS, DATASET_MARKER
 
 # DuckDB writes the file in the form of this older version, so that every client since then can read it.
 STORAGE: Final = "v1.4.0"
+MAGIC: Final = b"DUCK"  # behind the checksum of 8 bytes with which a database begins
+MAGIC_BYTES: Final = 12
 # Connections that are open now, so that Ctrl-C can stop their queries.
 _open: Final[set[duckdb.DuckDBPyConnection]] = set()
 
@@ -83,6 +85,20 @@ def interrupt_queries() -> None:
         connection.interrupt()
 
 
+def refuse_other_file(database: Path) -> None:
+    """Raise DatabaseError where a build would replace a file that is no DuckDB database, or a folder."""
+    if database.is_dir():
+        raise DatabaseError(f"{database} is a folder; name a file for the database with --database")
+    if not database.is_file() or not database.stat().st_size:
+        return
+    with database.open("rb") as file:
+        if file.read(MAGIC_BYTES).endswith(MAGIC):
+            return
+    raise DatabaseError(
+        f"{database} is no DuckDB database, so it is not replaced; choose another --database, or remove it"
+    )
+
+
 @contextmanager
 def open_database(
     database: Path, *, memory_gb: float | None = None, threads: int | None = None
@@ -93,8 +109,12 @@ def open_database(
     built from. `memory_gb` limits the memory of DuckDB, and `threads` its threads. Raises DatabaseError where
     the file does not exist or cannot be read.
     """
+    if database.is_dir():
+        raise DatabaseError(f"{database} is a folder; name the file of the database")
     if not database.is_file():
-        raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
+        raise DatabaseError(
+            f"there is no database {database}; make it with pool-analysis build --database {database}"
+        )
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(

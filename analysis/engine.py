@@ -19,7 +19,7 @@ import duckdb
 from analysis.attribution.rules import RuleSet, load_rules
 from analysis.catalog import Catalog, load_catalog
 from analysis.checks import CheckResult, EarlierChecks, run_checks
-from analysis.database import connect
+from analysis.database import connect, refuse_other_file
 from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
 from analysis.fingerprints import versions_hash
@@ -87,12 +87,11 @@ def build(
     """Bring every mart up to date in a new database, and run every check whose inputs have changed.
 
     The result is that of a build from nothing, digit for digit. `progress` is called before each step. With
-    `marts`, only these and the models that they read are built, and only checks that read nothing else are
-    run. DuckDB takes at most `memory_gb` of memory (by default four fifths of the machine's) and puts the
-    rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
-    time, not a digit. A mart whose Parquet files have at most `inside_bytes` becomes a table of the database.
-    Without `is_cut` every mart is made as a whole, also where its head has ranges. With `workers` these make
-    the ranges and the larger marts, each worker with at most `memory_gb` of memory.
+    `marts`, only these and the models that they read are built, and only checks that read nothing else run.
+    DuckDB takes at most `memory_gb` of memory (by default four fifths of the machine's) and puts the rest
+    beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the time, not
+    a digit. A mart of at most `inside_bytes` of Parquet becomes a table of the database. Without `is_cut`
+    every mart is made as a whole. `workers` make the ranges and larger marts, each with at most `memory_gb`.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
     were made before the error are kept, and the next build uses them.
@@ -100,12 +99,13 @@ def build(
     start_s = time.monotonic()
     rule_set = load_rules(rules)
     opened = open_dataset(dataset, chain)
+    refuse_other_file(database)
     with ExitStack() as stack:
         stack.enter_context(opened.read_lock())
         refuse_strange_paths(opened)
         parts = stack.enter_context(open_parts(database))
-        chosen = None if marts is None else sorted(set(marts))
-        stamp = _stamp(opened, rule_set, parts.folder, [chosen, inside_bytes, is_cut])
+        options = [None if marts is None else sorted(set(marts)), inside_bytes, is_cut]
+        stamp = _stamp(opened, rule_set, parts.folder, options)
         if _is_finished(parts, database, stamp):
             return _finished(parts, database, time.monotonic() - start_s)
         catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
@@ -113,7 +113,7 @@ def build(
         with _appearing(database) as path:
             most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
             with (
-                _errors_explained(database, opened, most_gb),
+                _errors_explained(database, opened, most_gb, memory_gb),
                 connect(path, memory_gb=memory_gb, temp_gb=most_gb, threads=threads) as connection,
             ):
                 work.run(connection, inside_bytes, progress)
@@ -129,7 +129,7 @@ def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -
     rule_set = load_rules(rules)
     opened = open_dataset(dataset, chain)
     parts = PartsFolder(parts_folder(database))
-    with opened.read_lock(), _errors_explained(database, opened, 0), connect() as connection:
+    with opened.read_lock(), _errors_explained(database, opened, 0, None), connect() as connection:
         return _marts(connection, load_catalog(), opened, rule_set, parts).plan()
 
 
@@ -266,7 +266,9 @@ def _identity(database: Path) -> list[int]:
 
 
 @contextmanager
-def _errors_explained(database: Path, dataset: Dataset, temp_gb: float) -> Iterator[None]:
+def _errors_explained(
+    database: Path, dataset: Dataset, temp_gb: float, memory_gb: float | None
+) -> Iterator[None]:
     """Turn DuckDB's errors in the `with` block into a DatasetError or DatabaseError of one sentence.
 
     It names the file of the dataset that cannot be read, if there is one.
@@ -274,7 +276,7 @@ def _errors_explained(database: Path, dataset: Dataset, temp_gb: float) -> Itera
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise _too_large(database, error, temp_gb) from None
+        raise _too_large(database, error, temp_gb, memory_gb) from None
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]
         raise unreadable_file(dataset) or DatabaseError(f"DuckDB cannot build {database}: {reason}") from None
@@ -285,13 +287,17 @@ def _half_of_free_gb(folder: Path) -> float:
     return shutil.disk_usage(folder).free / 2 / 1e9
 
 
-def _too_large(database: Path, error: duckdb.OutOfMemoryException, temp_gb: float) -> DatabaseError:
+def _too_large(
+    database: Path, error: duckdb.OutOfMemoryException, temp_gb: float, memory_gb: float | None
+) -> DatabaseError:
     """Return the error for a build that does not fit in memory and in `temp_gb` of temporary files."""
     reason = str(error).splitlines()[0]
+    memory = "its memory" if memory_gb is None else f"the {memory_gb:.3g} GB of --memory"
+    first = "" if memory_gb is None else "give more with --memory, "
     return DatabaseError(
-        f"DuckDB cannot build {database}: it needs more than its memory and {temp_gb:.3g} GB of temporary"
-        f" files in {database.parent}; free disk space there, choose another --database, or a machine with"
-        f" more memory ({reason})"
+        f"DuckDB cannot build {database}: it needs more than {memory} and {temp_gb:.3g} GB of temporary"
+        f" files in {database.parent.absolute()}; {first}free disk space there, choose another --database, or"
+        f" a machine with more memory ({reason})"
     )
 
 

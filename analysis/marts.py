@@ -28,7 +28,7 @@ class OpenMarts:
         self._connection = self._stack.enter_context(open_database(database))
 
     def df(self, name: str) -> "pd.DataFrame":
-        """Return all rows of one mart or staging view as a pandas DataFrame.
+        """Return all rows of one mart, staging view or raw table as a pandas DataFrame.
 
         Raises UnknownRelationError, with the nearest names, where there is no such relation.
         """

@@ -1,17 +1,27 @@
-"""List the names of the relations that a query can read: the marts and the staging views.
+"""List the names of the relations that a query can read: the marts, the staging views and the raw tables.
 
-Each is the name of an SQL file of this package, so no file has to be read for them.
+A mart or a view has the name of an SQL file of this package, so no file has to be read for them.
 """
 
 import difflib
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
+from typing import Final
 
 from analysis.errors import UnknownRelationError
 
 FOLDERS = ("staging", "marts")
 ENDING = ".sql"
+# The names of collector.dataset.schema.TABLES, which loads pyarrow.
+RAW_TABLES: Final = (
+    *("block_arrivals", "blocks", "chain_tips", "coverage"),
+    *("external_accelerated", "external_arrivals", "external_block_sizes", "external_blocks"),
+    *("external_headers", "external_pool_hashrate", "external_pool_labels", "external_prices"),
+    *("external_sources", "external_stale_blocks", "member_clocks", "mempool_bodies"),
+    *("mempool_events", "mempool_stats", "mempool_txs", "nodes"),
+    *("rejects", "template_txs", "templates", "transactions"),
+)
 
 
 @cache
@@ -23,9 +33,10 @@ def relation_names() -> tuple[str, ...]:
 
 
 def check_relation(name: str) -> None:
-    """Raise UnknownRelationError, with the nearest names, where no mart and no staging view has this name."""
-    if name not in relation_names():
-        raise unknown_relation(name, relation_names())
+    """Raise UnknownRelationError, with the nearest names, where no relation has this name."""
+    names = (*relation_names(), *RAW_TABLES)
+    if name not in names:
+        raise unknown_relation(name, names)
 
 
 def unknown_relation(name: str, names: Iterable[str]) -> UnknownRelationError:

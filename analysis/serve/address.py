@@ -52,9 +52,11 @@ def bound(address: str, *, allow_remote: bool, token: str) -> socket.socket:
     if not host or not port.isdigit():
         raise ServeError(f"{address} is no address; write HOST:PORT, for example {DEFAULT_ADDRESS}")
     if not is_loopback(host) and not (allow_remote and token):
+        lacking = [] if allow_remote else ["give --allow-remote"]
+        lacking += [] if token else [f"set a token in {TOKEN_VARIABLE} or --token-file"]
         raise ServeError(
-            f"{address} can be reached from other machines; write {DEFAULT_ADDRESS}, or give --allow-remote"
-            f" and set a token in {TOKEN_VARIABLE} or --token-file"
+            f"{address} can be reached from other machines; write 127.0.0.1:{port}, or"
+            f" {' and '.join(lacking)}"
         )
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

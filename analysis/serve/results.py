@@ -246,7 +246,9 @@ def _software() -> str:
 def _opened(database: Path) -> _OpenBuild:
     stamp = _stamp(database)
     if stamp is None:
-        raise DatabaseError(f"there is no database {database}; make it with pool-analysis build")
+        raise DatabaseError(
+            f"there is no database {database}; make it with pool-analysis build --database {database}"
+        )
     try:
         return _OpenBuild(database, stamp)
     except duckdb.Error as error:

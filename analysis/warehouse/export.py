@@ -1,5 +1,6 @@
 """Write the models as a folder of SQL files for another engine, with what is needed to run them there."""
 
+import re
 from collections.abc import Collection
 from importlib import resources
 from pathlib import Path
@@ -14,14 +15,16 @@ BESIDE: Final = ("README.md", "functions.py", "run.py")
 FILES: Final = "spark_files"
 # What a file makes, as its first line says.
 STAGING, STEP, MART = "staging", "step", "mart"
+OUR_NAME: Final = re.compile(r"\d+_\w+\.sql")
+OUR_LINE: Final = re.compile(rf"-- (?:{STAGING}|{STEP}|{MART}): ")
 
 
 def write_folder(folder: Path, marts: Collection[str] | None = None) -> int:
     """Write the models in Spark's SQL into a folder; return the number of SQL files.
 
     A file holds one SELECT and is called `<number>_<relation>.sql`; the relations can be made in the order of
-    the numbers. With `marts`, only these and the models that they read are written. SQL files of an earlier
-    call are removed. Raises WarehouseError for a folder that cannot be written or has other files.
+    the numbers. With `marts`, only these and the models that they read are written. Files of an earlier call
+    are replaced or removed. Raises WarehouseError for a folder that cannot be written or has other files.
     """
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
     texts: dict[str, str] = {}
@@ -33,20 +36,33 @@ def write_folder(folder: Path, marts: Collection[str] | None = None) -> int:
             texts[name] = f"-- {kind}: {about}\n{statement.sql}\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        strange = [
-            path.name for path in folder.iterdir() if path.suffix != ".sql" and path.name not in BESIDE
-        ]
-        if strange:
-            raise WarehouseError(f"{folder} has other files ({strange[0]}); name a new or an empty folder")
+        strange = next((path.name for path in sorted(folder.iterdir()) if not _is_ours(path)), None)
+        if strange is not None:
+            raise WarehouseError(f"{folder} has other files ({strange}); name a new or an empty folder")
         for old in folder.glob("*.sql"):
             old.unlink()
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
         for name in BESIDE:
-            source = resources.files("analysis.warehouse") / FILES / name
-            (folder / name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+            (folder / name).write_text(_text_beside(name), encoding="utf-8")
     except OSError as error:
         raise WarehouseError(
             f"{folder} cannot be written ({error.strerror}); choose another folder"
         ) from None
     return len(texts)
+
+
+def _text_beside(name: str) -> str:
+    """Return the text of a file that is written beside the SQL files."""
+    return (resources.files("analysis.warehouse") / FILES / name).read_text(encoding="utf-8")
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether `write_folder` wrote a file, by its name and its first line; any version may have."""
+    begins = OUR_LINE if OUR_NAME.fullmatch(path.name) else None
+    if path.name in BESIDE:
+        begins = re.compile(re.escape(_text_beside(path.name).splitlines()[0]))
+    if begins is None or not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return begins.match(lines.readline()) is not None

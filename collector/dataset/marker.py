@@ -15,6 +15,11 @@ DATASET_MARKER: Final = "dataset.json"
 def check_marker(root: Path) -> None:
     """Raise DatasetError unless `root` is a dataset of ours, in a version that this software reads."""
     marker = root / DATASET_MARKER
+    if not root.exists():
+        raise DatasetError(
+            f"there is no dataset {root}; name another, or make one: pool-collector run watches a node,"
+            " fetch --history needs none, demo makes one of two regtest nodes"
+        )
     if not root.is_dir():
         raise DatasetError(f"{root} is no folder; name the dataset that pool-collector writes")
     try:

@@ -18,6 +18,8 @@ import pytest
 
 from analysis.cli import main
 from analysis.engine import build
+from analysis.relations import RAW_TABLES
+from collector.dataset.schema import TABLES
 from tests.analysis.world import label_bytes, write_world
 
 ESCAPE = "\x1b[31mred\x1b[0m"
@@ -112,6 +114,13 @@ def test_list_names_every_relation_with_layer_grain_and_summary() -> None:
     assert any(line.split()[:4] == ["pool_share_day", "marts", "day,", "pool"] for line in lines)
     layers = [line.split()[1] for line in lines[1:]]
     assert layers == sorted(layers, key=["marts", "staging", "checks"].index)
+
+
+def test_raw_tables_are_named_and_shown(database: Path) -> None:
+    """`list` names the raw tables on standard error, and `show` shows one."""
+    assert sorted(TABLES) == list(RAW_TABLES)
+    assert run("list").stderr.rstrip().split(": ")[1].split(", ") == sorted(TABLES)
+    assert run("show", "blocks", "--database", database, "--format", "csv").stdout.startswith("block_hash,")
 
 
 def test_list_and_describe_are_rows_for_programs_too() -> None:
@@ -322,7 +331,9 @@ def on_a_terminal(*arguments: str) -> str:
         (["show", "no_such_mart"], "there is no relation 'no_such_mart'"),
         (["show", "pool_share; DROP TABLE pools"], "there is no relation"),
         (["show", "pool_share", "--database", "nowhere.duckdb"], "there is no database nowhere.duckdb"),
-        (["build", "--dataset", "nowhere"], "nowhere is no folder"),
+        (["build", "--dataset", "nowhere"], "there is no dataset nowhere"),
+        (["build", "--dataset", "pyproject.toml"], "pyproject.toml is no folder"),
+        (["show", "pool_share", "--database", "tests"], "tests is a folder"),
         (["build", "--pools", "nowhere"], "nowhere"),
         (["report", "--database", "nowhere.duckdb"], "there is no database nowhere.duckdb"),
         (["check", "--database", "nowhere.duckdb"], "there is no database nowhere.duckdb"),

@@ -207,7 +207,7 @@ def with_heights_as_text(dataset: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (missing, "is no folder"),
+        (missing, "there is no dataset"),
         (foreign, "is not a dataset: it has no dataset.json"),
         (of_another_program, "marks the data of another program"),
         (of_the_future, "version 99"),
@@ -340,7 +340,9 @@ def test_temporary_files_have_a_bound(dataset: Path) -> None:
     rows = [{"block_hash": f"b{i}", "height": i, "coinbase_script": f"{i:032}" * 40} for i in range(40_000)]
     write_table(dataset / "chain=regtest" / "blocks" / "part=1" / "b.parquet", TABLES["blocks"], rows)
 
-    with pytest.raises(DatabaseError, match=r"more than its memory and 0\.001 GB of temporary files in "):
+    with pytest.raises(
+        DatabaseError, match=r"than the 0\.06 GB of --memory and 0\.001 GB of temporary files in "
+    ):
         built(dataset, memory_gb=0.06, temp_gb=0.001)
     assert [path.name for path in (dataset.parent / "build").iterdir()] == ["analysis.duckdb.marts"]
     assert not list((dataset.parent / "build").rglob("*.tmp"))
@@ -387,3 +389,16 @@ def test_a_dataset_that_may_only_be_read_is_built(dataset: Path) -> None:
     lock.symlink_to(lock)  # cannot be opened by anyone
 
     assert built(dataset, marts=ONE).n_rows["chain_blocks"] == 1
+
+
+@pytest.mark.parametrize("text", ["# Notes\n", "x"])
+def test_a_file_that_is_no_database_is_not_replaced(dataset: Path, tmp_path: Path, text: str) -> None:
+    """A build that is told to make its database in place of another file fails, and the file stays."""
+    path = tmp_path / "notes.md"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(DatabaseError, match="is no DuckDB database, so it is not replaced"):
+        build(dataset, RULES, path, marts=["chain_blocks"])
+
+    assert path.read_text(encoding="utf-8") == text
+    assert not path.with_name("notes.md.marts").exists()

@@ -166,6 +166,8 @@ def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
         assert result.returncode == 1
         assert result.stderr.startswith("pool-analysis: the query failed: ")
         assert result.stderr.count("\n") == 1
+    typo = run("sql", "SELECT pol FROM pool_share", "--database", folder / "a.duckdb")
+    assert 'not found in FROM clause! Candidate bindings: "pool"' in typo.stderr
     assert "6" in run("sql", "SELECT count(*) FROM pool_share", "--database", folder / "a.duckdb").stdout
 
 

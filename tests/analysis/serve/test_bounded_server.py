@@ -69,6 +69,7 @@ def test_the_command_names_what_lacks(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     assert result.returncode == 1
+    path = tmp_path / "none.duckdb"
     assert result.stderr == (
-        f"pool-analysis: there is no database {tmp_path / 'none.duckdb'}; make it with pool-analysis build\n"
+        f"pool-analysis: there is no database {path}; make it with pool-analysis build --database {path}\n"
     )

@@ -125,7 +125,7 @@ def test_an_address_that_is_open_by_mistake_is_refused(address: str, token: str,
     """Other machines are let in only by the option and a token together."""
     with pytest.raises(ServeError, match=words):
         bound(address, allow_remote=False, token=token)
-    with pytest.raises(ServeError):
+    with pytest.raises(ServeError, match="or set a token"):
         bound("0.0.0.0:0", allow_remote=True, token="")
 
 

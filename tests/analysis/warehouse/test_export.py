@@ -38,8 +38,15 @@ def test_a_folder_is_written_anew_and_other_files_are_kept(tmp_path: Path) -> No
     n_files = write_folder(tmp_path, ["pool_share"])
 
     assert len(list(tmp_path.glob("*.sql"))) == n_files
-    (tmp_path / "mine.txt").touch()
-    with pytest.raises(WarehouseError, match=r"has other files \(mine.txt\)"):
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name, text in (("mine.txt", ""), ("001_mine.sql", "select 1\n"), ("query.sql", "-- mart: mine\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        with pytest.raises(WarehouseError, match=rf"has other files \({name}\)"):
+            write_folder(tmp_path)
+        (tmp_path / name).unlink()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / "README.md").write_text("# Mine\n", encoding="utf-8")
+    with pytest.raises(WarehouseError, match=r"has other files \(README.md\)"):
         write_folder(tmp_path)
 
 

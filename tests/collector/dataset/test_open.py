@@ -306,7 +306,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path, content: str | None, mes
 def test_a_missing_dataset_is_an_error_unless_it_may_be_made(tmp_path: Path) -> None:
     """Opening makes no folder; opening with `create` makes a dataset that can be opened."""
     root = tmp_path / "new" / "dataset"
-    with pytest.raises(DatasetError, match="is no folder"):
+    with pytest.raises(DatasetError, match="there is no dataset"):
         Dataset.open(root, "main")
     assert not root.exists()
     Dataset.open(root, "main", create=True)
