@@ -213,14 +213,25 @@ def open_existing(root: Path, chain: str | None) -> Dataset:
 
     Raises DatasetError when `root` is no dataset, lacks that chain, or has several chains and none is chosen.
     """
-    found = [name for name in CHAINS if (root / f"{CHAIN_PREFIX}{name}").is_dir()]
-    if chain is None:  # a collector that has just begun makes a folder, and no file in it yet
-        found = [name for name in found if _has_files(root / f"{CHAIN_PREFIX}{name}")] or found
-    if chain is None and len(found) > 1:
-        raise DatasetError(f"{root} has the chains {', '.join(found)}; choose one with --chain")
-    if chain is not None and found and chain not in found:
+    if chain is None:
+        return Dataset.open(root, only_chain(root) or CHAINS[0])
+    found = _chains_in(root)
+    if found and chain not in found:
         raise DatasetError(f"{root} has no chain {chain!r}, only {', '.join(found)}; choose one with --chain")
-    return Dataset.open(root, chain or (found[0] if found else CHAINS[0]))
+    return Dataset.open(root, chain)
+
+
+def only_chain(root: Path) -> str | None:
+    """Return the only chain of the dataset in folder `root`; None if it has none yet, or there is no dataset.
+
+    Raises DatasetError when it has several.
+    """
+    found = _chains_in(root)
+    # A collector that has just begun makes a folder, and no file in it yet.
+    found = [name for name in found if _has_files(root / f"{CHAIN_PREFIX}{name}")] or found
+    if len(found) > 1:
+        raise DatasetError(f"{root} has the chains {', '.join(found)}; choose one with --chain")
+    return found[0] if found else None
 
 
 def open_to_read(root: Path, chain: str | None) -> Dataset:
@@ -254,6 +265,11 @@ def is_utf8(path: Path) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _chains_in(root: Path) -> list[str]:
+    """Return the chains that have a folder in the dataset in folder `root`."""
+    return [name for name in CHAINS if (root / f"{CHAIN_PREFIX}{name}").is_dir()]
 
 
 def _has_files(chain_folder: Path) -> bool:

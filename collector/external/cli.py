@@ -11,6 +11,7 @@ from collector.external.names import KIND_NAMES, PROVIDER_NAMES
 from collector.log import counted, printable
 
 if TYPE_CHECKING:
+    from collector.config import Settings
     from collector.dataset.open import Dataset
     from collector.external.imported_rows import ImportFile
 
@@ -27,6 +28,10 @@ ColumnsOption = Annotated[
 ]
 FirstHeightOption = Annotated[
     int | None, typer.Option(min=0, help="Height of the first header of a file of headers.")
+]
+ChainOption = Annotated[
+    str | None,
+    typer.Option(help="Chain of the blocks; default: the dataset's only one, or main where it has none."),
 ]
 DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")]
 
@@ -54,7 +59,7 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     columns: ColumnsOption = None,
     first_height: FirstHeightOption = None,
     dataset: DatasetOption = None,
-    chain: Annotated[str | None, typer.Option(help="Chain of the blocks; main unless set.")] = None,
+    chain: ChainOption = None,
     currency: Annotated[str, typer.Option(help="What prices are in.")] = "USD",
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
@@ -71,22 +76,21 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     paths = [Path(word) for word in words[kind is not None :]]
     _refuse_missing(kind, paths, provider, {"--source": source, "--licence": licence, "--url": url})
     settings = load_settings(config, dataset=dataset, chain=chain)
+    chain = _chosen_chain(settings)
     if provider is not None:
         if columns is not None:
             raise typer.BadParameter("--columns and --from exclude each other: --from knows the columns")
-        files = read_files(
-            paths, provider, chain=settings.chain, kind=kind, source=source, licence=licence, url=url
-        )
+        files = read_files(paths, provider, chain=chain, kind=kind, source=source, licence=licence, url=url)
     else:
         origin = Origin(source or "", licence or "", url or "")
         theirs = column_names(kind or "", columns) if columns else {}
-        read = reader_for(kind or "", settings.dataset, settings.chain, first_height)
+        read = reader_for(kind or "", settings.dataset, chain, first_height)
         files = [
             read_import(kind or "", path, origin, currency=currency, theirs=theirs, read=read)
             for path in paths
         ]
     # Only now: if a file is refused, none leaves anything behind.
-    _store(Dataset.open(settings.dataset, settings.chain, create=True), paths, files)
+    _store(Dataset.open(settings.dataset, chain, create=True), paths, files)
 
 
 def export_lists(  # noqa: PLR0917 - typer passes every option by name
@@ -94,7 +98,7 @@ def export_lists(  # noqa: PLR0917 - typer passes every option by name
     node: Annotated[str, typer.Option(help="Name of the node that saw it.")],
     out: Annotated[Path, typer.Option(help="File to write; an earlier one is replaced.")],
     dataset: DatasetOption = None,
-    chain: Annotated[str | None, typer.Option(help="Chain of the blocks; main unless set.")] = None,
+    chain: ChainOption = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
     """Write block arrivals or stale blocks of a node as bitcoin-data publishes them (CSV)."""
@@ -103,7 +107,7 @@ def export_lists(  # noqa: PLR0917 - typer passes every option by name
     from collector.external.exports import arrival_lines, stale_lines, write_lines
 
     settings = load_settings(config, dataset=dataset, chain=chain)
-    found = Dataset.open(settings.dataset, settings.chain)
+    found = Dataset.open(settings.dataset, _chosen_chain(settings))
     is_stale = kind is ExportKind.STALE_BLOCKS
     lines = stale_lines(found, node) if is_stale else arrival_lines(found, node)
     write_lines(out, lines)
@@ -126,6 +130,17 @@ def _refuse_missing(
     if missing:
         hint = "" if provider else f"; or name the publisher instead: --from {', '.join(PROVIDER_NAMES)}"
         raise typer.BadParameter(f"missing: {', '.join(missing)}{hint}")
+
+
+def _chosen_chain(settings: "Settings") -> str:
+    """Return the chain that the settings name, else the dataset's only one, or main where it has none yet.
+
+    Raises DatasetError when the dataset has several and none is named.
+    """
+    from collector.dataset.open import only_chain
+
+    is_named = "chain" in settings.model_fields_set
+    return settings.chain if is_named else only_chain(settings.dataset) or settings.chain
 
 
 def _store(dataset: "Dataset", paths: list[Path], files: "list[ImportFile]") -> None:

@@ -113,3 +113,23 @@ def test_a_node_that_saw_nothing_is_an_error(
     nowhere = str(tmp_path / "no" / "x.csv")
     assert run(monkeypatch, "export", "arrivals", "--node", "n", "--out", nowhere, *options) == 1
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_the_only_chain_of_a_dataset_is_taken(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --chain, export and import use the chain that the dataset has, and add no second one."""
+    out, into = tmp_path / "my-node.csv", ("--dataset", str(root))
+
+    assert run(monkeypatch, "export", "arrivals", "--node", "n", "--out", str(out), *into) == 0
+    assert run(monkeypatch, "import", str(out), "--from", "bitcoin-data", *into) == 0
+
+    assert [path.name for path in root.glob("chain=*")] == ["chain=regtest"]
+    assert len(Dataset.open(root, "regtest").read(EXTERNAL_ARRIVALS)) == 3
+    assert run(monkeypatch, "import", str(out), "--from", "bitcoin-data", *into, "--chain", "main") == 0
+    for words in (("import", str(out), "--from", "kit"), ("export", "arrivals", "--node", "n", "--out", "x")):
+        assert run(monkeypatch, *words, *into) == 1
+        assert "has the chains main, regtest; choose one with --chain" in capsys.readouterr().err
+    there = ("--dataset", str(tmp_path / "new"))
+    assert run(monkeypatch, "import", str(out), "--from", "bitcoin-data", *there) == 0
+    assert [path.name for path in (tmp_path / "new").glob("chain=*")] == ["chain=main"]
