@@ -16,6 +16,7 @@ from typing import Final, Self
 
 import structlog
 
+from collector.dataset.files import lock_taken
 from collector.errors import RegtestError
 from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare_scenario, run_scenario
 from collector.regtest.pools import Followers
@@ -28,6 +29,7 @@ MARKER: Final = "demo.json"
 DATASET: Final = "dataset"
 SETTINGS: Final = "collector.toml"
 LOG: Final = "collector.log"
+LOCK: Final = ".demo.lock"  # held while a demo is played, and never removed
 OURS: Final = (MARKER, DATASET, SETTINGS, LOG, "pools", THIRD_PARTIES, "truth.json")
 LICENCE: Final = "invented for the demo"
 
@@ -55,8 +57,20 @@ def run_demo(
 
     Everything is written below `out`. Pools mine on the first node, and the second is connected to it. When
     the collector has ended, `inspect` is called with the first node, which still runs. Raises RegtestError if
-    `out` holds anything but an earlier demo, if the collector fails, or if it refuses a file.
+    `out` holds anything but an earlier demo, if the collector fails, or if it refuses a file; DatasetError if
+    another demo is writing to `out`.
     """
+    claim_folder(out)
+    with lock_taken(
+        out / LOCK, f"another demo is writing to {out}; wait until it ends, or choose another --out"
+    ):
+        return _play(scenario, out, bitcoind, progress, inspect)
+
+
+def _play(
+    scenario: Scenario, out: Path, bitcoind: Bitcoind, progress: Progress | None, inspect: Inspect | None
+) -> Truth:
+    """Play the scenario in a folder that is locked for it, in place of an earlier demo."""
     _remove_earlier_demo(out)
     _write(out / MARKER, json.dumps({"scenario": scenario.name, "node": bitcoind.version}) + "\n")
     with RegtestNode(bitcoind, listen=True) as node, RegtestNode(bitcoind) as second:
@@ -193,7 +207,7 @@ def claim_folder(out: Path) -> None:
         raise RegtestError(f"{str(out)!r} is not UTF-8; choose another --out") from None
     try:
         out.mkdir(parents=True, exist_ok=True)
-        is_foreign = any(out.iterdir()) and not (out / MARKER).is_file()
+        is_foreign = any(path.name != LOCK for path in out.iterdir()) and not (out / MARKER).is_file()
     except OSError as error:
         raise RegtestError(
             f"cannot use the folder {out}: {error.strerror or error}; choose another --out"
@@ -203,8 +217,7 @@ def claim_folder(out: Path) -> None:
 
 
 def _remove_earlier_demo(out: Path) -> None:
-    """Remove the files of an earlier demo; raise RegtestError if other files are in the folder."""
-    claim_folder(out)
+    """Remove the files of an earlier demo."""
     for name in OURS:
         path = out / name
         if path.is_dir():
