@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -181,6 +182,7 @@ def demo(
     from collector.regtest import find_bitcoind, load_scenario
     from collector.regtest.demo import DATASET, claim_folder, run_demo
     from collector.regtest.progress_display import ScenarioProgress
+    from collector.regtest.run import RULES_FOLDER
 
     configure_logging("auto", "warning")
     plan = load_scenario(scenario)
@@ -195,6 +197,9 @@ def demo(
     n_tx = counted(len(truth.transactions), "transaction")
     print(f"scenario {plan.name}: {counted(len(truth.blocks), 'block')}, {n_tx}")
     print(f"dataset: {out / DATASET}")
+    places = {"--dataset": DATASET, "--pools": RULES_FOLDER, "--database": "demo.duckdb"}
+    words = [word for option, name in places.items() for word in (option, str(out / name))]
+    print(f"next: {shlex.join(['pool-analysis', 'build', *words])}")
 
 
 app.command()(backfill)
