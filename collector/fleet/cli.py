@@ -49,6 +49,9 @@ def _split(text: str) -> tuple[str, Path]:
 
 
 def _as_text(result: "MemberResult", first: str) -> str:
+    if result.has_left:
+        n_parts = counted(result.n_units, "part")
+        return f"{result.name}: removed ({n_parts}), as this merge does not name it; name it to get it back"
     parts = f"{counted(result.n_units, 'part')}, {result.n_written} written"
     if not result.offsets:
         return f"{result.name}: its times as they are; {parts}"

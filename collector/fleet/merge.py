@@ -16,6 +16,7 @@ import hashlib
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ OUR_TIMES: Final = (
 MEMBER_TABLES: Final = tuple(
     table for table in TABLES.values() if any(column.name == "node" for column in table.columns)
 )
+MEMBER_TABLE_NAMES: Final = frozenset(table.name for table in MEMBER_TABLES)
 # Of several rows of one block or transaction, the first in this order is taken.
 BEST_ROW: Final = {
     BLOCKS.name: ("block_hash", "fees_sat IS NULL, source, verified_by"),
@@ -75,13 +77,15 @@ class Member(NamedTuple):
 class MemberResult:
     """Says what a merge did for one dataset: units of work, how many were written, offsets of its clock.
 
-    The first dataset has no offsets, because its clock is the reference.
+    The first dataset has no offsets, because its clock is the reference. Of a member that this merge does not
+    name (`has_left`), `n_units` were removed.
     """
 
     name: str
     n_units: int = 0
     n_written: int = 0
     offsets: Sequence[ClockOffset] = ()
+    has_left: bool = False
 
 
 @dataclass(kw_only=True)
@@ -109,9 +113,9 @@ def merge_datasets(
 
     Times are corrected to the clock of the first member. With `trust_clocks` no time is changed: all members
     have one clock, or clocks that are kept equal. Members that an earlier call had and this one has not are
-    removed. Returns what was done for each member. Raises SettingsError for names that do not fit,
-    DatasetError for a member that has seen nothing that the first one saw, and for files in the merged
-    dataset that are not of this command.
+    removed. Returns what was done for each member, also for those that were removed. Raises SettingsError for
+    names that do not fit, DatasetError for a member that has seen nothing that the first one saw, and for
+    files in the merged dataset that are not of this command.
     """
     _check_names(members, root)
     first, *others = members
@@ -133,7 +137,7 @@ def merge_datasets(
         try:
             results = [job.member(each, clocks.of_member.get(each.name)) for each in members]
             job.chain_tables(members)
-            job.remove_others()
+            results += job.remove_others()
         finally:
             job.save()
     return results
@@ -220,11 +224,21 @@ class _Merge:
                     stage = partial(self._stage_span, table, span, paths)
                     self._unit(f"{table.name} {span}", digest, stage)
 
-    def remove_others(self) -> None:
-        """Remove from the merged dataset all units of work that no member of this run has."""
+    def remove_others(self) -> list[MemberResult]:
+        """Remove from the merged dataset all units of work that no member of this run has.
+
+        Returns the members that this removes, with the number of units that each had.
+        """
+        had = Counter(filter(None, map(_member_of_unit, self._list.units)))
         for name in sorted(self._list.units.keys() - self._wanted):
             self._put_in_place([], self._list.units[name]["files"])
             del self._list.units[name]
+        have = set(map(_member_of_unit, self._list.units))
+        return [
+            MemberResult(name=name, n_units=had[name], has_left=True)
+            for name in sorted(had)
+            if name not in have
+        ]
 
     def _day(
         self, member: Member, table: Table, folder: str, paths: Sequence[Path], clock: MemberClock | None
@@ -289,6 +303,12 @@ class _Merge:
             for name in set(old) - set(files):
                 (self._merged.folder / name).unlink(missing_ok=True)
         return files
+
+
+def _member_of_unit(name: str) -> str | None:
+    """Return the member to which a unit of work belongs; None for a unit of blocks or transactions."""
+    member, table, *_ = name.split(" ")
+    return member if table in MEMBER_TABLE_NAMES else None
 
 
 def corrected(table: Table, rows: pa.Table, member: str, clock: MemberClock | None) -> pa.Table:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from collector.check.run import check
+from collector.cli import main
 from collector.dataset.open import Dataset
 from collector.dataset.schema import (
     BLOCK_ARRIVALS,
@@ -193,6 +195,25 @@ def test_a_member_may_leave_and_come_back(fleet: Fleet) -> None:
     assert {path.stat().st_ino for path in alone.paths(MEMPOOL_TXS)} == files
     assert rows_of(alone, MEMBER_CLOCKS) == []
     assert rows_of(fleet.merged()) == whole
+
+
+def test_a_member_that_leaves_is_told(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command says which member it removes, once."""
+    fleet.merged()
+    words = ["merge", str(fleet.root / "merged"), f"alice={fleet.alice.root}"]
+    monkeypatch.setattr(sys, "argv", ["pool-collector", *words])
+    told = []
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        told.append(re.findall(r"^(\w+): (removed \(\d+ parts?\))?", capsys.readouterr().out, re.MULTILINE))
+
+    assert [name for name, _ in told[0]] == ["alice", "bob"]
+    assert told[0][1][1].startswith("removed (")
+    assert told[1] == [("alice", "")]
 
 
 def test_a_block_of_both_is_there_once_with_its_fees(fleet: Fleet) -> None:
