@@ -20,7 +20,7 @@ from collector.check.cli import check_dataset
 from collector.compaction.cli import compact_dataset, mend_dataset
 from collector.dataset.chains import Chain
 from collector.dataset.command_options import DatasetArgument, DatasetOption, chosen_path
-from collector.errors import CollectorError, NodeUnavailable, Stopped
+from collector.errors import CollectorError, NodeUnavailable, Stopped, WrongUsage
 from collector.external.cli import export_lists, import_external
 from collector.fetch.cli import fetch
 from collector.fleet.cli import merge_members
@@ -229,7 +229,7 @@ def main() -> None:
         raise  # the caller, which also stops what still loads, prints the only line
     except CollectorError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, WrongUsage) else 1)
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

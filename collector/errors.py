@@ -2,6 +2,7 @@
 
 CollectorError
 ├── SettingsError       a setting is missing, unknown or contradictory
+│   └── WrongUsage          a word of the command line is none that the command takes
 ├── NodeError           the node cannot be used
 │   ├── NodeUnavailable     the node may answer later; only after this error a call is tried again
 │   ├── NodeRefused         the node refuses our credentials, or we refuse its certificate
@@ -37,6 +38,10 @@ class CollectorError(Exception):
 
 class SettingsError(CollectorError):
     """Means that a setting is missing, unknown or contradictory."""
+
+
+class WrongUsage(SettingsError):  # noqa: N818 - what the user did
+    """Means that a word of the command line cannot be what it is given for; the exit status is 2."""
 
 
 class NodeError(CollectorError):

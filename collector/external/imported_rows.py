@@ -17,7 +17,7 @@ from collector.dataset.parquet_files import to_batch
 from collector.dataset.rows import ExternalSourceRow
 from collector.dataset.schema import Table
 from collector.dataset.schema.external import EXTERNAL_SOURCES
-from collector.errors import DatasetError, DecodeError, SettingsError
+from collector.errors import DatasetError, DecodeError, WrongUsage
 from collector.external.kinds import KINDS, Value, Values
 from collector.external.readers import NO_NAMES, read_rows
 
@@ -63,7 +63,7 @@ def read_import(
     """Read and check a file of kind `kind` and return its rows with their origin; nothing is stored.
 
     `theirs` and `read` are those of `read_rows`. Raises DecodeError when the file cannot be read or has two
-    rows for the same thing, SettingsError for an incomplete origin.
+    rows for the same thing, WrongUsage for an incomplete origin.
     """
     _check_origin(origin)
     table = KINDS[kind].table
@@ -148,12 +148,12 @@ def _earliest(arrivals: Sequence[Values]) -> list[Values]:
 
 def _check_origin(origin: Origin) -> None:
     if not _NAME.fullmatch(origin.source):
-        raise SettingsError(
+        raise WrongUsage(
             f"--source {origin.source!r} is no short name: use lower case letters, digits, dot and dash"
         )
     for name, value in (("--licence", origin.licence), ("--url", origin.url)):
         if not value.strip():
-            raise SettingsError(
+            raise WrongUsage(
                 f"{name} is empty; say under which terms the file is given, and where it is from"
             )
 

@@ -17,7 +17,7 @@ from collector.dataset.schema import (
     EXTERNAL_STALE_BLOCKS,
     Table,
 )
-from collector.errors import DecodeError, SettingsError
+from collector.errors import DecodeError, WrongUsage
 from collector.external import fields
 
 Value = bytes | str | int | float | None
@@ -177,7 +177,7 @@ def row_of(where: str, texts: Mapping[str, str], kind: str) -> Values:
 def column_names(kind: str, text: str) -> dict[str, str]:
     """Parse the text `ours=theirs,...`; return a mapping of our column names to those of a file.
 
-    `ours` is any name that we know for a column of `kind`. Raises SettingsError for a text that is no such
+    `ours` is any name that we know for a column of `kind`. Raises WrongUsage for a text that is no such
     mapping, or names a column that the kind does not have.
     """
     columns = KINDS[kind].columns
@@ -186,9 +186,9 @@ def column_names(kind: str, text: str) -> dict[str, str]:
     for part in text.split(","):
         name, equals, theirs = (word.strip() for word in part.partition("="))
         if not (equals and name and theirs):
-            raise SettingsError(f"--columns: {part!r} is not OURS=THEIRS, such as height=block_height")
+            raise WrongUsage(f"--columns: {part!r} is not OURS=THEIRS, such as height=block_height")
         if name not in ours:
-            raise SettingsError(f"--columns: {kind} have no column {name!r}, only {', '.join(columns)}")
+            raise WrongUsage(f"--columns: {kind} have no column {name!r}, only {', '.join(columns)}")
         found[ours[name]] = theirs
     return found
 

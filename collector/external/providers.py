@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from collector.errors import DecodeError, SettingsError
+from collector.errors import DecodeError, WrongUsage
 from collector.external.header_files import read_headers, read_stale_blocks
 from collector.external.imported_rows import ImportFile, Origin, read_import
 from collector.external.kinds import Values
@@ -185,7 +185,7 @@ def read_files(
 
     `kind` refuses files of another kind; `source`, `licence` and `url` replace what the list of providers
     says. Headers are held to the rules of `chain`, by the name that a node's RPC gives it. Raises DecodeError
-    for a file that is not of the provider, SettingsError for an unknown provider.
+    for a file that is not of the provider, WrongUsage for an unknown provider.
     """
     chosen = provider_of(provider)
     files = []
@@ -198,21 +198,21 @@ def read_files(
 
 
 def provider_of(name: str) -> Provider:
-    """Return the provider called `name`; raise SettingsError if there is none."""
+    """Return the provider called `name`; raise WrongUsage if there is none."""
     if name not in PROVIDERS:
-        raise SettingsError(f"no provider {name!r}; there are {', '.join(PROVIDERS)}")
+        raise WrongUsage(f"no provider {name!r}; there are {', '.join(PROVIDERS)}")
     return PROVIDERS[name]
 
 
 def form_of(path: Path, provider: Provider, kind: str | None = None) -> FileForm:
     """Return the form of a file, found by its beginning; DecodeError if the provider has no such file.
 
-    Raises SettingsError if the provider has no file of the kind `kind`.
+    Raises WrongUsage if the provider has no file of the kind `kind`.
     """
     text = _beginning(path)
     forms = [form for form in provider.forms if kind in {None, form.kind}]
     if not forms:
-        raise SettingsError(
+        raise WrongUsage(
             f"{provider.name} has no {kind}, only {', '.join(form.kind for form in provider.forms)}"
         )
     for form in forms:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from collector.errors import FetchError, SettingsError, Stopped
+from collector.errors import FetchError, SettingsError, Stopped, WrongUsage
 from collector.log import printable
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def _ctrl_c_in_one_line() -> Iterator[None]:
 
 
 def _chosen(listed: "Mapping[str, DataSet]", names: list[str], *, is_history: bool) -> "list[DataSet]":
-    """Return the data sets that the command names; raise SettingsError for a name that no list has."""
+    """Return the data sets that the command names; raise WrongUsage for a name that no list has."""
     for name in names:
         if name not in listed:
             close = difflib.get_close_matches(name, listed, n=1)
             hint = f"; do you mean {close[0]}?" if close else ";"
-            raise SettingsError(
+            raise WrongUsage(
                 f"there is no data set {printable(name)!r}{hint} `pool-collector fetch` lists them all"
             )
     wanted = dict.fromkeys(names)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collector.dataset.command_options import ChainOption
-from collector.errors import SettingsError
+from collector.errors import WrongUsage
 from collector.log import counted
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def merge_members(
 def _split(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if not equals or not path:
-        raise SettingsError(f"{text!r} names no member; write NAME=DATASET")
+        raise WrongUsage(f"{text!r} names no member; write NAME=DATASET")
     return name, Path(path)
 
 

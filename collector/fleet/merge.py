@@ -35,7 +35,7 @@ from collector.dataset.parquet_files import SPAN_FOLDER, conform, read_file, spa
 from collector.dataset.query import contract_rows, query_engine
 from collector.dataset.schema import BACKFILL_NODE, BLOCKS, MEMBER_CLOCKS, NODES, TABLES, TRANSACTIONS, Table
 from collector.dataset.temporary_folders import temporary_folder
-from collector.errors import DatasetError, SettingsError
+from collector.errors import DatasetError, SettingsError, WrongUsage
 from collector.fleet.clocks import ClockOffset, MemberClock, offsets_of_day
 
 FLEET_FILE: Final = "fleet.json"
@@ -353,14 +353,12 @@ def _check_names(members: Sequence[Member], root: Path) -> None:
     names = [member.name for member in members]
     for name in names:
         if not MEMBER_NAME.fullmatch(name):
-            raise SettingsError(f"{name!r} is no name of a member: use lower case letters, digits and dash")
+            raise WrongUsage(f"{name!r} is no name of a member: use lower case letters, digits and dash")
         if names.count(name) > 1:
-            raise SettingsError(f"two members are called {name}; give each a name of its own")
+            raise WrongUsage(f"two members are called {name}; give each a name of its own")
     for member in members:
         if member.dataset.root.resolve() == root.resolve():
-            raise SettingsError(
-                f"{root} is the dataset of {member.name}; choose another folder to merge into"
-            )
+            raise WrongUsage(f"{root} is the dataset of {member.name}; choose another folder to merge into")
         if member.dataset.chain != members[0].dataset.chain:
             raise SettingsError(
                 f"{member.name} is of chain {member.dataset.chain}, {names[0]} of {members[0].dataset.chain};"

@@ -169,6 +169,19 @@ def test_a_call_without_words_names_all_that_is_missing(
         assert word in said
 
 
+def test_a_source_that_is_no_name_is_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bad --source ends the command with one line and status 2, before anything is made."""
+    path = written(tmp_path, "x.csv", ARRIVAL)
+    options = ["--source", "My Node", "--licence", "none", "--url", "https://example.org"]
+
+    assert run(monkeypatch, "arrivals", str(path), *options, "--dataset", str(tmp_path / "ds")) == 2
+
+    assert "--source 'My Node' is no short name" in capsys.readouterr().err
+    assert not (tmp_path / "ds").exists()
+
+
 def test_columns_can_be_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,9 +195,9 @@ def test_columns_can_be_named(
 
     rows = Dataset.open(root, "main").read(EXTERNAL_BLOCKS).to_pylist()
     assert [(row["height"], row["n_tx"], row["bits"]) for row in rows] == [(5, 2, None), (6, 1, None)]
-    assert run(monkeypatch, "blocks", str(path), "--columns", "tip=h", *options) == 1
+    assert run(monkeypatch, "blocks", str(path), "--columns", "tip=h", *options) == 2
     assert "blocks have no column 'tip'" in capsys.readouterr().err
-    assert run(monkeypatch, "blocks", str(path), "--columns", "height", *options) == 1
+    assert run(monkeypatch, "blocks", str(path), "--columns", "height", *options) == 2
     assert "is not OURS=THEIRS" in capsys.readouterr().err
     assert run(monkeypatch, "blocks", str(path), "--columns", "hash=block_id,height=no", *options) == 1
     assert "has no column no; its first line names block_id, h, txs" in capsys.readouterr().err

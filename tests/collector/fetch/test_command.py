@@ -260,7 +260,7 @@ def test_a_misspelt_name_is_answered_with_the_right_one(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is downloaded."""
-    assert world.fetch(data_set("some-labels", "https://example.org/labels.csv"), "some-label") == 1
+    assert world.fetch(data_set("some-labels", "https://example.org/labels.csv"), "some-label") == 2
     assert (
         "there is no data set 'some-label'; do you mean some-labels? `pool-collector fetch` lists them all"
         in capsys.readouterr().err

@@ -391,3 +391,16 @@ def test_a_clock_drifts_evenly_between_its_offsets() -> None:
 
     found = clock.reference_us(np.array([0, 1_000, 1_500, 2_000, 9_000], np.int64))
     assert found.tolist() == [-100, 900, 1_300, 1_700, 8_700]
+
+
+def test_wrong_words_are_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A member without a name ends the command with one line and status 2."""
+    monkeypatch.setattr(sys, "argv", ["pool-collector", "merge", str(tmp_path / "mg"), str(tmp_path / "a")])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 2
+    assert "names no member; write NAME=DATASET" in capsys.readouterr().err
