@@ -1,5 +1,6 @@
 """Define the commands `pool-collector import` and `pool-collector export`."""
 
+import difflib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -118,10 +119,20 @@ def export_lists(  # noqa: PLR0917 - typer passes every option by name
 def _refuse_missing(
     kind: str | None, paths: list[Path], provider: str | None, origin: Mapping[str, str | None]
 ) -> None:
-    """Raise typer.BadParameter that names each option of `import` that is missing and cannot be inferred."""
+    """Raise typer.BadParameter that names each option of `import` that is missing and cannot be inferred.
+
+    A first word that is neither a kind nor a file is named too.
+    """
     if provider is not None and provider not in PROVIDER_NAMES:
         raise typer.BadParameter(
             f"no publisher {provider!r} is known; --from takes {', '.join(PROVIDER_NAMES)}"
+        )
+    if provider is None and kind is None and paths and not (paths[0].suffix or paths[0].exists()):
+        word = str(paths[0])
+        close = difflib.get_close_matches(word, KIND_NAMES, n=1)
+        hint = f" do you mean {close[0]}?" if close else ""
+        raise typer.BadParameter(
+            f"there is no kind {printable(word)!r};{hint} KIND is one of {', '.join(KIND_NAMES)}"
         )
     missing = [] if paths else ["FILE"]
     if provider is None:

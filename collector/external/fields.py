@@ -54,7 +54,8 @@ def time_us(text: str) -> int:
 def time_s(text: str) -> int:
     """Return in seconds since 1970 UTC a time written in such seconds, or as ISO date and time.
 
-    A time without a zone is UTC. Raises ValueError for another text.
+    A time without a zone is UTC. Raises ValueError for another text, also for a date alone: the midnight of
+    its day is not when a block was made.
     """
     if re.fullmatch(r"[0-9]{9,10}", text):
         check_time(int(text))
@@ -63,6 +64,8 @@ def time_s(text: str) -> int:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is no time like 2018-02-25 12:00:00") from None
+    if len(text) <= len("2018-02-25"):
+        raise ValueError(f"{text!r} has no time of day; write one, like 2018-02-25 12:00:00")
     if len(text) < len("2018-02-25 12:00:00"):
         raise ValueError(f"{text!r} is no time like 2018-02-25 12:00:00")
     value_s = int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp())

@@ -15,13 +15,16 @@ import pyarrow.compute as pc
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import to_batch
 from collector.dataset.rows import ExternalSourceRow
-from collector.dataset.schema import Table
+from collector.dataset.schema import Table, hash_hex
 from collector.dataset.schema.external import EXTERNAL_SOURCES
 from collector.errors import DatasetError, DecodeError, WrongUsage
 from collector.external.kinds import KINDS, Value, Values
 from collector.external.readers import NO_NAMES, read_rows
+from collector.log import excerpt, printable
 
 STEM_DIGITS: Final = 16
+HASH_BYTES: Final = 32
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -48,6 +51,7 @@ class ImportFile(NamedTuple):
     table: Table
     origin: Origin
     rows: list[Values]
+    numbers: list[int]  # which row of the file each of them is, from 1
     about: ExternalSourceRow
 
 
@@ -74,8 +78,8 @@ def read_import(
     if table.day_column == "imported_at":
         added["imported_at"] = now_us
     rows = [added | row for row in read_rows(kind, path, theirs=theirs, read=read)]
-    if kind == "arrivals":
-        rows = _earliest(rows)
+    kept = _earliest(rows) if kind == "arrivals" else range(len(rows))
+    rows, numbers = [rows[at] for at in kept], [at + 1 for at in kept]
     _refuse_repetitions(path, table, rows)
     about: ExternalSourceRow = {
         "source": origin.source,
@@ -88,7 +92,7 @@ def read_import(
         "imported_at": now_us,
         "n_rows": 0,
     }
-    return ImportFile(kind, table, origin, rows, about)
+    return ImportFile(kind, table, origin, rows, numbers, about)
 
 
 def store_import(dataset: Dataset, file: ImportFile) -> Imported:
@@ -105,7 +109,7 @@ def store_import(dataset: Dataset, file: ImportFile) -> Imported:
             return Imported(file.table.name, len(file.rows), 0)
         stem = f"import-{file.origin.source}-{file.about['file_sha256'].hex()[:STEM_DIGITS]}"
         _remove(dataset, file, stem)
-        new = _new_rows(dataset, file.table, file.rows)
+        new = _new_rows(dataset, file)
         about: ExternalSourceRow = {**file.about, "n_rows": len(new)}
         try:
             if new:
@@ -134,15 +138,15 @@ def _digest(path: Path) -> bytes:
         raise DecodeError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _earliest(arrivals: Sequence[Values]) -> list[Values]:
-    """Return only the earliest arrival of each block, sorted by time.
+def _earliest(arrivals: Sequence[Values]) -> list[int]:
+    """Return the positions of only the earliest arrival of each block, sorted by time.
 
     A node connects a block again after a reorganisation, so a file may have several.
     """
-    by_time = sorted(arrivals, key=itemgetter("arrived_at"))
-    first: dict[Value, Values] = {}
-    for row in by_time:
-        first.setdefault(row["block_hash"], row)
+    times = list(map(itemgetter("arrived_at"), arrivals))
+    first: dict[Value, int] = {}
+    for at in sorted(range(len(times)), key=times.__getitem__):
+        first.setdefault(arrivals[at]["block_hash"], at)
     return list(first.values())
 
 
@@ -156,6 +160,8 @@ def _check_origin(origin: Origin) -> None:
             raise WrongUsage(
                 f"{name} is empty; say under which terms the file is given, and where it is from"
             )
+    if not _ADDRESS.fullmatch(origin.url):
+        raise WrongUsage(f"--url {origin.url!r} is no address; write one like https://example.org/file")
 
 
 def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> None:
@@ -168,8 +174,9 @@ def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> Non
         seen.add(key)
 
 
-def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Values]:
-    """Return those of `rows` that the dataset lacks; raise DatasetError if one contradicts a stored row."""
+def _new_rows(dataset: Dataset, file: ImportFile) -> list[Values]:
+    """Return the rows of a file that the dataset lacks; DatasetError if one contradicts a stored row."""
+    table, rows = file.table, file.rows
     # Through Arrow, so that both sides have the same types.
     given = to_batch(table, rows).to_pylist()
     sources = pa.array(sorted({row["source"] for row in given}), pa.string())
@@ -177,14 +184,15 @@ def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Va
     same_sources = earlier_rows.filter(pc.is_in(earlier_rows["source"], sources))
     stored = {_key(table, row): row for row in same_sources.to_pylist()}
     new = []
-    for row, typed in zip(rows, given, strict=True):
+    for number, row, typed in zip(file.numbers, rows, given, strict=True):
         earlier = stored.get(_key(table, typed))
         if earlier is None:
             new.append(row)
         elif _without_import_time(earlier) != _without_import_time(typed):
             raise DatasetError(
-                f"{typed['source']} said otherwise about {_named(table, typed)} before, and a source keeps "
-                f"its first word; import a newer edition as a source of its own: --source {typed['source']}-2"
+                f"{printable(file.about['file_name'])}, row {number}: {typed['source']} said otherwise about "
+                f"{_named(table, typed)} before ({_changes(earlier, typed)}), and a source keeps its first "
+                f"word; import a newer edition as a source of its own: --source {typed['source']}-2"
             )
     return new
 
@@ -192,6 +200,19 @@ def _new_rows(dataset: Dataset, table: Table, rows: Sequence[Values]) -> list[Va
 def _key(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values that identify a row of `table` (its grain) as a tuple."""
     return tuple(row[name] for name in table.grain)
+
+
+def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return a text on each value that differs between a stored row and one of a file, such as a label."""
+    names = [name for name in _without_import_time(now) if earlier[name] != now[name]]
+    return ", ".join(f"{name} was {_shown(earlier[name])}, is now {_shown(now[name])}" for name in names)
+
+
+def _shown(value: object) -> str:
+    """Return a value of a row as text for a terminal; a hash is in display order."""
+    if isinstance(value, bytes):
+        return excerpt(hash_hex(value) if len(value) == HASH_BYTES else value.hex())
+    return "nothing" if value is None else excerpt(str(value))
 
 
 def _without_import_time(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,11 +107,25 @@ def test_a_source_that_contradicts_itself_is_refused(dataset: Dataset, tmp_path:
     import_file(dataset, "arrivals", written(tmp_path, ARRIVALS), ORIGIN)
     other = written(tmp_path, ARRIVALS.replace("1700000000123", "1700000000999"))
 
-    with pytest.raises(DatasetError, match=f"said otherwise about {HASHES[0]}"):
+    with pytest.raises(DatasetError, match=f"said otherwise about {HASHES[0]}") as refused:
         import_file(dataset, "arrivals", other, ORIGIN)
+    was, now = (f"2023-11-14 22:13:20.{ms}000+00:00" for ms in (123, 999))
+    assert "file.csv, row 1: somebody said" in str(refused.value)
+    assert f"before (arrived_at was {was}, is now {now}), and" in str(refused.value)
 
     assert len(dataset.read(EXTERNAL_ARRIVALS)) == 3
     assert import_file(dataset, "arrivals", other, ORIGIN._replace(source="another")).n_new == 3
+
+
+def test_a_contradiction_shows_both_values(dataset: Dataset, tmp_path: Path) -> None:
+    """The error names the row of the file, what was said before and what the file says now."""
+    import_file(dataset, "labels", written(tmp_path, "height,pool\n4,a\n5,F2Pool\n"), ORIGIN)
+    other = written(tmp_path, "height,pool\n4,a\n5,Ant\x1b[31mPool\n", "newer.csv")
+
+    with pytest.raises(
+        DatasetError, match=r"newer.csv, row 2: .*5 before \(label was F2Pool, is now Ant\[31mP"
+    ):
+        import_file(dataset, "labels", other, ORIGIN)
 
 
 def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
@@ -139,6 +153,7 @@ def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
         ("arrivals", f"height,hash,timestamp_ms\n-1,{HASHES[0]},1700000000000\n", "is not within"),
         ("arrivals", "height,hash,timestamp_ms\n1,2\n", "has 2 fields"),
         ("labels", "height,pool\n1,\n", "is no name"),
+        ("labels", "height,pool,time\n1,a,2023-07-24\n", "'2023-07-24' has no time of day; write one, like"),
         ("labels", "height,pool\n1,a\n1,b\n", "as an earlier one is"),
         ("prices", "date,price\n2016-01-06,nan\n", "is no price"),
         ("prices", "date,price\n2016-13-06,4\n", "day_at"),
@@ -181,6 +196,8 @@ def test_an_origin_is_demanded(dataset: Dataset, tmp_path: Path) -> None:
 
     with pytest.raises(SettingsError, match="--licence is empty"):
         import_file(dataset, "arrivals", path, ORIGIN._replace(licence=" "))
+    with pytest.raises(SettingsError, match="--url 'notaurl' is no address; write one like https://"):
+        import_file(dataset, "arrivals", path, ORIGIN._replace(url="notaurl"))
     with pytest.raises(SettingsError, match="no short name"):
         import_file(dataset, "arrivals", path, ORIGIN._replace(source="../x"))
 
@@ -254,7 +271,16 @@ def test_a_refused_import_leaves_nothing_behind(
 ) -> None:
     """A refused file leads to one error line and status 1, and no dataset is made."""
     path = written(tmp_path, "height,pool\n1,a\n1,b\n")
-    options = ["--source", "me", "--licence", "none", "--url", "here", "--dataset", str(tmp_path / "ds")]
+    options = [
+        "--source",
+        "me",
+        "--licence",
+        "none",
+        "--url",
+        "https://example.org",
+        "--dataset",
+        str(tmp_path / "ds"),
+    ]
     monkeypatch.setattr(sys, "argv", ["pool-collector", "import", "labels", str(path), *options])
 
     with pytest.raises(SystemExit) as ended:
@@ -284,7 +310,16 @@ def test_the_command_imports_and_says_how_much(
     """The command prints the number of rows and stores hostile names as plain data."""
     label = "<script>\x1b[31m'; drop table x"
     path = written(tmp_path, f'height,pool\n5,"{label}"\n')
-    options = ["--source", "me", "--licence", "none", "--url", "here", "--dataset", str(tmp_path / "ds")]
+    options = [
+        "--source",
+        "me",
+        "--licence",
+        "none",
+        "--url",
+        "https://example.org",
+        "--dataset",
+        str(tmp_path / "ds"),
+    ]
     monkeypatch.setattr(sys, "argv", ["pool-collector", "import", "labels", str(path), *options])
 
     with pytest.raises(SystemExit) as ended:

@@ -169,6 +169,16 @@ def test_a_call_without_words_names_all_that_is_missing(
         assert word in said
 
 
+def test_a_misspelt_kind_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error has the word, the kind that is meant, and all kinds that there are."""
+    assert run(monkeypatch, "lables", str(written(tmp_path, "x.csv", ARRIVAL))) == 2
+
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "there is no kind 'lables'; do you mean labels? KIND is one of arrivals, blocks, labels," in said
+
+
 def test_a_source_that_is_no_name_is_wrong_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,7 +198,7 @@ def test_columns_can_be_named(
     """A block table with names of its own needs hash and height; other facts may lack."""
     path = written(tmp_path, "mine.csv", f"block_id,h,txs\n{HASH},5,2\n{HASH[::-1]},6,1\n")
     root = tmp_path / "ds"
-    options = ["--source", "me", "--licence", "none", "--url", "here", "--dataset", str(root)]
+    options = ["--source", "me", "--licence", "none", "--url", "https://example.org", "--dataset", str(root)]
 
     mapped = "hash=block_id,height=h,n_tx=txs"
     assert run(monkeypatch, "blocks", str(path), "--columns", mapped, *options) == 0
