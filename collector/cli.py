@@ -249,10 +249,16 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
 
 def _describe(settings: "Settings") -> None:
+    from collector.dataset.marker import check_place
     from collector.dataset.open import Dataset
     from collector.journal.segment import journal_folder
     from collector.node.preflight import client_for, examine
 
+    is_there = settings.dataset.is_dir() and any(settings.dataset.iterdir())
+    if is_there:
+        Dataset.open(settings.dataset, settings.chain)  # raises an error if it is not a dataset
+    else:
+        check_place(settings.dataset)
     for node in settings.node:
         client = client_for(node, settings.chain)
         facts = examine(client, node, settings)
@@ -263,11 +269,7 @@ def _describe(settings: "Settings") -> None:
         )
         for topic, endpoint in facts.endpoints.items():
             print(f"  would subscribe to {topic} at {printable(endpoint)}")
-    if settings.dataset.is_dir() and any(settings.dataset.iterdir()):
-        Dataset.open(settings.dataset, settings.chain)  # raises an error if it is not a dataset
-        print(f"would add to the dataset {settings.dataset}")
-    else:
-        print(f"would create the dataset {settings.dataset}")
+    print(f"would {'add to' if is_there else 'create'} the dataset {settings.dataset}")
     for node in settings.node:
         journal = journal_folder(settings.dataset, settings.chain, node.name)
         if any(journal.glob("*.journal")):

@@ -1,6 +1,7 @@
 """Check and make the marker: the file that says that a folder is a dataset of ours, and of which version."""
 
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,17 @@ def check_marker_content(content: bytes, root: str, kind: str) -> None:
         raise DatasetError(
             f"{root} has version {found.get('version')!r}, this software reads {DATASET_VERSION}; "
             "use the release that wrote it"
+        )
+
+
+def check_place(root: Path) -> None:
+    """Raise DatasetError where `make_marker` could not make a dataset; `root` is missing, empty or a file."""
+    place = next(path for path in (root, *root.absolute().parents) if os.path.lexists(path))
+    if not place.is_dir():
+        raise DatasetError(f"{place} is no folder; choose another for the dataset")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise DatasetError(
+            f"cannot make the dataset {root}: {place} cannot be written; choose a folder that can be written"
         )
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from collector.cli import main
+from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
+from collector.errors import DatasetError
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -74,3 +76,18 @@ def test_a_missing_settings_file_is_one_sentence(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == f"error: there is no settings file {tmp_path / 'none.toml'}\n"
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_dry_run_refuses_what_a_run_would(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dataset cannot be made where a file is, and a dry run says so as `run` does."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DatasetError) as refused:
+        Dataset.open(tmp_path / place, "main", create=True)
+
+    assert run(monkeypatch, "run", "--dry-run", "--dataset", str(tmp_path / place)) == 1
+
+    assert capsys.readouterr().err == f"error: {refused.value}\n"
+    assert f"{tmp_path / 'file'} is no folder; choose another" in str(refused.value)
