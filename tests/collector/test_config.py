@@ -123,6 +123,18 @@ def test_the_example_loads(repo_root: Path) -> None:
     assert settings.metrics
     without = {"node", "metrics"}
     assert settings.model_dump(exclude=without) == Settings().model_dump(exclude=without)
+    assert settings.node[0].model_dump(exclude={"name"}) == NodeSettings().model_dump(exclude={"name"})
+
+
+def test_the_example_says_where_it_differs_from_the_defaults(repo_root: Path) -> None:
+    """The head of the example file names the settings whose value there is not the default."""
+    path = repo_root / "collector" / "config.example.toml"
+    head = path.read_text().partition("\n\n")[0]
+    settings, defaults = load_settings(path), Settings()
+    differ = {name for name in Settings.model_fields if getattr(settings, name) != getattr(defaults, name)}
+    assert differ == {"metrics", "node"}
+    assert "`metrics` is not set" in head
+    assert f'`name` of the only node is "{defaults.node[0].name}"' in head
 
 
 def test_the_example_has_every_setting(repo_root: Path, tmp_path: Path) -> None:
