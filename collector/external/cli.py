@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from collector.dataset import command_options
 from collector.external.names import KIND_NAMES, PROVIDER_NAMES
 from collector.log import counted, printable
 
@@ -98,7 +99,8 @@ def export_lists(  # noqa: PLR0917 - typer passes every option by name
     kind: Annotated[ExportKind, typer.Argument(help="What to write.")],
     node: Annotated[str, typer.Option(help="Name of the node that saw it.")],
     out: Annotated[Path, typer.Option(help="File to write; an earlier one is replaced.")],
-    dataset: DatasetOption = None,
+    dataset: command_options.DatasetArgument = None,
+    dataset_option: command_options.DatasetOption = None,
     chain: ChainOption = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
 ) -> None:
@@ -107,6 +109,7 @@ def export_lists(  # noqa: PLR0917 - typer passes every option by name
     from collector.dataset.open import Dataset
     from collector.external.exports import arrival_lines, stale_lines, write_lines
 
+    dataset = command_options.chosen_path(dataset, dataset_option, "dataset")
     settings = load_settings(config, dataset=dataset, chain=chain)
     found = Dataset.open(settings.dataset, _chosen_chain(settings))
     is_stale = kind is ExportKind.STALE_BLOCKS

@@ -124,6 +124,10 @@ def test_the_only_chain_of_a_dataset_is_taken(
     assert run(monkeypatch, "export", "arrivals", "--node", "n", "--out", str(out), *into) == 0
     assert run(monkeypatch, "import", str(out), "--from", "bitcoin-data", *into) == 0
 
+    words = ("export", "arrivals", str(root), "--node", "n", "--out", str(tmp_path / "same.csv"))
+    assert run(monkeypatch, *words) == 0
+    assert (tmp_path / "same.csv").read_text() == out.read_text()
+    assert run(monkeypatch, *words, "--dataset", str(tmp_path)) == 2
     assert [path.name for path in root.glob("chain=*")] == ["chain=regtest"]
     assert len(Dataset.open(root, "regtest").read(EXTERNAL_ARRIVALS)) == 3
     assert run(monkeypatch, "import", str(out), "--from", "bitcoin-data", *into, "--chain", "main") == 0
