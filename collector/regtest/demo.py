@@ -16,7 +16,7 @@ from typing import Final, Self
 
 import structlog
 
-from collector.dataset.files import lock_taken
+from collector.dataset.files import is_lock_held, lock_taken
 from collector.errors import RegtestError
 from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare_scenario, run_scenario
 from collector.regtest.pools import Followers
@@ -57,13 +57,11 @@ def run_demo(
 
     Everything is written below `out`. Pools mine on the first node, and the second is connected to it. When
     the collector has ended, `inspect` is called with the first node, which still runs. Raises RegtestError if
-    `out` holds anything but an earlier demo, if the collector fails, or if it refuses a file; DatasetError if
-    another demo is writing to `out`.
+    `out` holds anything but an earlier demo or another demo is writing to it, if the collector fails, or if
+    it refuses a file; DatasetError if another demo begins in `out` at the same moment.
     """
     claim_folder(out)
-    with lock_taken(
-        out / LOCK, f"another demo is writing to {out}; wait until it ends, or choose another --out"
-    ):
+    with lock_taken(out / LOCK, _in_use(out)):
         return _play(scenario, out, bitcoind, progress, inspect)
 
 
@@ -200,7 +198,7 @@ cookie_file = {json.dumps(str(node.cookie_path))}
 
 
 def claim_folder(out: Path) -> None:
-    """Make the folder of a demo; raise RegtestError if that fails or other files are in it."""
+    """Make the folder of a demo; raise RegtestError if that fails, or if other files or a demo use it."""
     try:
         str(out).encode()
     except UnicodeEncodeError:
@@ -214,6 +212,12 @@ def claim_folder(out: Path) -> None:
         ) from None
     if is_foreign:
         raise RegtestError(f"{out} is not empty and no earlier demo made it; choose another --out")
+    if is_lock_held(out / LOCK):
+        raise RegtestError(_in_use(out))
+
+
+def _in_use(out: Path) -> str:
+    return f"another demo is writing to {out}; wait until it ends, or choose another --out"
 
 
 def _remove_earlier_demo(out: Path) -> None:
