@@ -99,11 +99,12 @@ class Table:
 class Panel:
     """Holds one SVG drawing: `wide`, and optionally `narrow`, a second version for narrow screens.
 
-    `plot` has its numbers, where the x axis is one that a reader can zoom into.
+    `plot` has its numbers, where the x axis is one that a reader can zoom into. `wide` is empty if there was
+    nothing to draw.
     """
 
     title: str
-    wide: Markup
+    wide: Markup = Markup("")  # noqa: RUF009 - a text, which nobody can change
     narrow: Markup | None = None
     colour: str = ""
     plot: Plot | None = None

@@ -158,8 +158,11 @@ def line_panel(
 ) -> Panel:
     """Return a chart of lines as a wide and a narrow SVG; if `is_half`, as one for half of the page.
 
-    `name` is the prefix of the ids in the SVG, so it must be unique on the page.
+    `name` is the prefix of the ids in the SVG, so it must be unique on the page. Without a single value the
+    panel is empty, and a section leaves it out.
     """
+    if not any(point.y is not None for line in lines for point in line.points):
+        return Panel(title=title)
     description = "; ".join(_in_words(line) for line in lines)
 
     def at(width_px: int, suffix: str) -> Markup:

@@ -70,8 +70,11 @@ TRANSACTIONS: Final = RatioAxis(title="Part of transactions")
 def ratio_panel(name: str, title: str, rows: Sequence[RatioRow], axis: RatioAxis = SHARES) -> Panel:
     """Return a chart of ratios, one row per pool or metric, as an SVG for wide and one for narrow screens.
 
-    `name` is the prefix of the ids in the SVG, so it must be unique on the page.
+    `name` is the prefix of the ids in the SVG, so it must be unique on the page. Without a row the panel is
+    empty, and a section leaves it out.
     """
+    if not rows:
+        return Panel(title="")
     return Panel(
         title="",
         wide=ratio_drawing(f"{name}-wide", title, rows, width_px=WIDE_PX, axis=axis),

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_ticks, line_panel
+from analysis.report.charts.ratios import ratio_panel
 from analysis.report.data import MAX_DAYS, Marts
 from analysis.report.model import Figure, Page, Section, Table, TableColumn
-from analysis.report.page import page
+from analysis.report.page import page, render
 from analysis.report.sections import attribution, hashrate, network, policy, read_marts, revenue
 from tests.analysis.report import report_marts
 
@@ -165,6 +166,32 @@ def test_a_section_without_figure_or_table_is_not_on_the_page(bare: Page) -> Non
 
     assert {"share", "empty"} <= shown
     assert not shown & {"halving", "audit", "users", "feerate", "network"}
+
+
+@pytest.mark.parametrize("mart", ["concentration_index", "hashrate", "user_day", "empty_rate", "revenue"])
+def test_a_figure_without_a_value_is_left_out(marts: Marts, mart: str) -> None:
+    """Days whose rows hold no value, such as days of unnamed blocks only, give no figure and no error."""
+    bare = [
+        {name: None if isinstance(value, float) else value for name, value in row.items()}
+        for row in marts.rows(mart)
+    ]
+    content = page(replace(marts, tables={**marts.tables, mart: bare}))
+    figures = [part for section in content.sections for part in section.parts if isinstance(part, Figure)]
+
+    assert bare
+    assert all(figure.panels and all(panel.wide for panel in figure.panels) for figure in figures)
+    assert render(content)
+
+
+def test_empty_drawings_have_no_place_in_a_section() -> None:
+    """Neither a line without a value nor a chart without rows is an error or a drawing."""
+    line = Line(label="nothing", colour="red", points=[Point(x=1.0, y=None)])
+    panels = [
+        line_panel("a", "A", [line], x=Axis(title=""), y=Axis(title="")),
+        ratio_panel("b", "B", []),
+    ]
+
+    assert not any(panel.wide for panel in panels)
 
 
 def test_what_was_left_out_is_counted(filled: dict[str, Section]) -> None:
