@@ -29,6 +29,7 @@ from analysis.report.text import (
     moment,
     percent,
     plural,
+    printable,
     text_of,
     with_interval,
 )
@@ -75,12 +76,27 @@ def sentences(marts: Marts) -> list[str]:
         f"{count(everyone['n_censored'])} of {plural(everyone['n_entered'], 'transaction')} were "
         "still waiting when we stopped watching them."
     )
-    entered = sum(r["n_entered"] for r in marts.rows("user_day"))
-    if entered:
-        replaced = sum(r["n_replaced"] for r in marts.rows("user_day")) / entered
-        paying = sum(r["n_cpfp"] for r in marts.rows("user_day")) / entered
-        said.append(f"{percent(replaced)} were replaced, {percent(paying)} paid for a waiting parent.")
-    return said
+    replaced = percent(everyone["n_replaced"] / everyone["n_entered"])
+    said.append(f"{replaced} of the {plural(everyone['n_entered'], 'transaction')} were replaced.")
+    return said + _paying(marts)
+
+
+def _paying(marts: Marts) -> list[str]:
+    """Return a sentence on how many transactions paid for a parent, at the one node that saw most of them.
+
+    Each of several nodes counts a transaction for itself, so their counts cannot be added.
+    """
+    counts: dict[str, tuple[int, int]] = {}
+    for row in marts.rows("user_day"):
+        n_entered, n_paying = counts.get(row["node"], (0, 0))
+        counts[row["node"]] = (n_entered + row["n_entered"], n_paying + row["n_cpfp"])
+    if not counts:
+        return []
+    node, (n_entered, n_paying) = max(counts.items(), key=lambda item: item[1][0])
+    if not n_entered:
+        return []
+    entered = f"the {plural(n_entered, 'transaction')} that entered the mempool of {printable(node)}"
+    return [f"Of {entered}, {percent(n_paying / n_entered)} paid for a waiting parent."]
 
 
 def figures_and_tables(marts: Marts) -> SectionContent:

@@ -11,7 +11,15 @@ from analysis.report.charts.ratios import ratio_panel
 from analysis.report.data import MAX_DAYS, Marts
 from analysis.report.model import Figure, Page, Section, Table, TableColumn
 from analysis.report.page import page, render
-from analysis.report.sections import attribution, hashrate, network, policy, read_marts, revenue
+from analysis.report.sections import (
+    attribution,
+    hashrate,
+    network,
+    policy,
+    read_marts,
+    revenue,
+)
+from analysis.report.sections import user_transactions as users
 from tests.analysis.report import report_marts
 
 FIGURES = {
@@ -51,7 +59,7 @@ SHOWN = {
     ),
     "users": (
         "33\u00a0min\u00a020\u00a0s",
-        "4.0\u00a0% were replaced, 6.0\u00a0% paid for a waiting parent.",
+        "entered the mempool of main, 6.0\u00a0% paid for a waiting parent.",
     ),
     "network": ("\N{MINUS SIGN}0.750\u00a0s", "1 reorganisation, the deepest of 1 block."),
     "attribution": ("0.980", "others agrees on 99.7\u00a0%"),
@@ -192,6 +200,24 @@ def test_empty_drawings_have_no_place_in_a_section() -> None:
     ]
 
     assert not any(panel.wide for panel in panels)
+
+
+def test_transactions_that_several_nodes_saw_count_once(marts: Marts) -> None:
+    """The share of replaced ones rests on the count of the sentence before; nodes are not added up."""
+    (everyone,) = [row for row in marts.rows("confirmation_decile") if not row["decile"]]
+    deciles = [everyone | {"n_entered": 6369, "n_replaced": 235}]
+    days = [
+        row | {"node": node, "n_entered": n_entered, "n_replaced": n_replaced, "n_cpfp": n_cpfp}
+        for row in marts.rows("user_day")[:1]
+        for node, n_entered, n_replaced, n_cpfp in (("a", 6369, 235, 637), ("b", 5000, 0, 0))
+    ]
+    tables = {**marts.tables, "confirmation_decile": deciles, "user_day": days}
+    said = users.sentences(replace(marts, tables=tables))
+
+    assert said[-2:] == [
+        "3.7\u00a0% of the 6,369 transactions were replaced.",
+        "Of the 6,369 transactions that entered the mempool of a, 10.0\u00a0% paid for a waiting parent.",
+    ]
 
 
 def test_what_was_left_out_is_counted(filled: dict[str, Section]) -> None:
