@@ -31,6 +31,10 @@ NO_BLOCKS: Final = (
     "The dataset has no block. `pool-collector run` watches a node, `pool-collector backfill` reads its "
     "block files, `pool-collector import` takes what others published."
 )
+NO_ANSWER_IN_BLOCKS: Final = (
+    "What is known of these blocks does not answer this. `pool-collector run` watches a node, "
+    "`pool-collector backfill` reads its block files."
+)
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 MINUS: Final = "\N{MINUS SIGN}"
 INTERVAL: Final = f"95{GAP}% interval"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from analysis.report.data import Marts, Read
 from analysis.report.model import DefinitionList, Figure, Section, SectionContent, Table, Unanswered
-from analysis.report.text import NO_BLOCKS, intervals_named_once
+from analysis.report.text import NO_ANSWER_IN_BLOCKS, NO_BLOCKS, intervals_named_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,8 @@ class Topic:
             for lack in content.missing
         ]
         if not parts and not any(lack.question == self.question for lack in lacking):
-            lacking.insert(0, Unanswered(question=self.question, lacks=NO_BLOCKS))
+            lacks = NO_ANSWER_IN_BLOCKS if marts.window["n_blocks"] else NO_BLOCKS
+            lacking.insert(0, Unanswered(question=self.question, lacks=lacks))
         return section, lacking
 
 

@@ -63,8 +63,9 @@ VERDICTS: Final[Mapping[str, str]] = MappingProxyType(
 NO_LABELS: Final = Unanswered(
     question="Do others name the same pools?",
     lacks=(
-        "No pool label of others was imported. `pool-collector import labels FILE --source NAME --licence "
-        "TERMS --url URL` adds them."
+        "No block has both a coinbase that our rules read and a pool label of others. `pool-collector import "
+        "labels FILE --source NAME --licence TERMS --url URL` adds labels; `pool-collector run` and "
+        "`pool-collector backfill` read coinbases."
     ),
 )
 RULE_CHANGES: Final = (

@@ -73,6 +73,13 @@ NO_CHANGES: Final = Unanswered(
     question="Do the shares change?",
     lacks="Blocks of two days or difficulty epochs are needed. `pool-collector backfill` reads older ones.",
 )
+TOO_FEW_TO_TEST: Final = Unanswered(
+    question="Do the shares change?",
+    lacks=(
+        "No two periods have enough blocks: of two pools or more, 5 blocks each must be expected in a "
+        "day or difficulty epoch. `pool-collector backfill` reads older blocks."
+    ),
+)
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "concentration_index": Read(
@@ -129,7 +136,7 @@ def figures_and_tables(marts: Marts) -> SectionContent:
     if changes:
         parts.append(_change_table(marts))
     else:
-        missing.append(NO_CHANGES)
+        missing.append(TOO_FEW_TO_TEST if marts.rows("share_change") else NO_CHANGES)
     if marts.rows("pool_life"):
         parts.append(_life_table(marts))
     if marts.rows("pool_rename"):

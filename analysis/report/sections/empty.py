@@ -15,6 +15,7 @@ from analysis.report.data import ALL, Marts, Read, Row
 from analysis.report.model import Figure, LegendKey, SectionContent, Table, Unanswered
 from analysis.report.pool_comparison import SIGNIFICANCE, by_count, outlier_sentences
 from analysis.report.pools import left_out_note, ratio_row, rows_to_draw
+from analysis.report.sections.empty_evidence import evidence_table
 from analysis.report.tables import (
     MartColumn,
     RowHead,
@@ -24,7 +25,6 @@ from analysis.report.tables import (
     mart_table,
     pool_head,
     ratio_columns,
-    text_column,
 )
 from analysis.report.text import (
     INTERVAL,
@@ -74,6 +74,10 @@ RANK_TEST: Final = (
     column("adjusted_p_value", "p, corrected", p_value, group="Rank test"),
     column("rank_biserial", "Effect", signed, group="Rank test"),
 )
+NOT_COUNTED: Final = (
+    "Of none of these blocks is it known how many transactions it has. `pool-collector run` and "
+    "`pool-collector backfill` count them."
+)
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "empty_rate": Read("empty_rate", "period_kind, first_height", "grouped_by = 'network'"),
@@ -122,6 +126,8 @@ def figures_and_tables(marts: Marts) -> SectionContent:
         causes, unknown = cause_parts(marts)
         parts += causes
         missing += unknown
+    elif marts.window["n_blocks"]:
+        missing.append(NOT_COUNTED)
     return SectionContent(parts=parts, missing=missing)
 
 
@@ -149,7 +155,7 @@ def cause_parts(marts: Marts) -> tuple[list[Figure | Table], list[Unanswered | s
     if predecessors:
         parts += _predecessor_tables(marts, predecessors)
     if marts.rows("empty_evidence"):
-        parts.append(_evidence_table(marts))
+        parts.append(evidence_table(marts))
     return parts, missing
 
 
@@ -553,35 +559,6 @@ def _predecessor_tables(marts: Marts, rows: Sequence[Row]) -> list[Table]:
     )
     name, title = "empty_predecessors_group", "Empty blocks after a block of the same owner"
     return [table, *group_tables(marts, name, "empty-predecessor-group-table", title, columns)]
-
-
-def _evidence_table(marts: Marts) -> Table:
-    return mart_table(
-        "empty-evidence-table",
-        "Every empty block",
-        RowHead("Height", lambda row: count(row["height"])),
-        [
-            MartColumn("Pool", lambda row: marts.name(row["pool"]), kind="text"),
-            MartColumn(
-                "Parent's",
-                lambda row: marts.name(row["parent_pool"]) if row["parent_pool"] else NOTHING,
-                kind="text",
-            ),
-            text_column("evidence", "Evidence"),
-            column("interval_s", "Interval", duration),
-            column("header_interval_s", "By header", duration),
-            column("n_mempool", "Waiting"),
-            column("template_ready_s", "Our template", duration),
-        ],
-        marts.rows("empty_evidence"),
-        mart="empty_evidence",
-        n_records=marts.totals["empty_evidence"],
-        note=(
-            "Our template: the time from the parent's arrival until a node of ours had a template "
-            "with transactions on it."
-        ),
-        is_folded=True,
-    )
 
 
 TOPIC: Final = Topic(

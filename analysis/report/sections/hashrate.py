@@ -55,6 +55,10 @@ HALF_DEPENDENT: Final = 1.0  # a Durbin-Watson statistic below this: residuals a
 LEAST_TIMED: Final = (
     0.9  # of the blocks of known difficulty; with fewer, the two methods rest on other blocks
 )
+NO_DIFFICULTY: Final = (
+    "Of none of these blocks is the difficulty known. `pool-collector backfill` reads it from block files; "
+    "`pool-collector fetch checkpoints` brings that of others."
+)
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "hashrate": Read("hashrate", "period_kind, first_height", "grouped_by = 'network'"),
@@ -82,6 +86,8 @@ def sentences(marts: Marts) -> list[str]:
         return []
     by_difficulty = metric(row["paper_hashes_per_s"], "H/s")
     said = []
+    if row["paper_hashes_per_s"] is None:
+        return []
     if row["observed_hashes_per_s"] is None:
         said.append(
             f"By difficulty the hashrate was {by_difficulty}. The time that the blocks took is not known."
@@ -112,8 +118,10 @@ def figures_and_tables(marts: Marts) -> SectionContent:
     missing: list[Unanswered | str] = []
     if len(_course(marts)) > 1:
         parts.append(_course_figure(marts))
-    if marts.rows("hashrate"):
+    if any(row["paper_hashes_per_s"] is not None for row in marts.rows("hashrate")):
         parts.append(_network_table(marts))
+    elif marts.window["n_blocks"]:
+        missing.append(NO_DIFFICULTY)
     pools = [row for row in marts.rows("hashrate_pool") if row["observed_hashes_per_s"]]
     if pools:
         parts += [_pool_figure(marts, pools), _pool_table(marts)]

@@ -13,6 +13,8 @@ from analysis.report.model import Figure, Page, Section, Table, TableColumn
 from analysis.report.page import page, render
 from analysis.report.sections import (
     attribution,
+    concentration,
+    empty,
     hashrate,
     network,
     policy,
@@ -218,6 +220,26 @@ def test_transactions_that_several_nodes_saw_count_once(marts: Marts) -> None:
         "3.7\u00a0% of the 6,369 transactions were replaced.",
         "Of the 6,369 transactions that entered the mempool of a, 10.0\u00a0% paid for a waiting parent.",
     ]
+
+
+def test_labels_alone_are_not_said_to_be_nothing(marts: Marts) -> None:
+    """With blocks of which only a label is known, no sentence denies the blocks, the labels or the days."""
+    empties = [row | {"n_blocks": 0} for row in marts.empties]
+    hashrates = [
+        row | {"paper_hashes_per_s": None, "observed_hashes_per_s": None} for row in marts.rows("hashrate")
+    ]
+    changes = [row | {"p_value": None, "adjusted_p_value": None} for row in marts.rows("share_change")]
+    quiet = {"hashrate": hashrates, "share_change": changes, "label_summary": [], "hashrate_growth": []}
+    quiet |= {"hashrate_pool": [], "hashrate_segment": []}
+    content = page(replace(marts, empties=empties, tables={**marts.tables, **quiet}))
+    lacks = " ".join(lack.lacks for lack in content.unanswered)
+
+    assert empty.NOT_COUNTED in lacks
+    assert hashrate.NO_DIFFICULTY in lacks
+    assert concentration.TOO_FEW_TO_TEST.lacks in lacks
+    assert "No block has both a coinbase that our rules read and a pool label" in lacks
+    assert "The dataset has no block" not in lacks
+    assert "hashrate" not in {finding.section for finding in content.findings}
 
 
 def test_what_was_left_out_is_counted(filled: dict[str, Section]) -> None:
