@@ -151,7 +151,11 @@ def _audit(marts: Marts) -> Headline | None:
     if not rows:
         return None
     row = max(rows, key=lambda row: row["n_blocks"])
-    note = f"templates of our node, {duration(row['mean_age_s'])} old; {plural(row['n_blocks'], 'block')}"
+    note = (
+        f"without those that have an excuse; in all {count(row['n_matched'])} of {count(row['n_promised'])} "
+        f"promised transactions are in {plural(row['n_blocks'], 'block')}; templates of our node, "
+        f"{duration(row['mean_age_s'])} old"
+    )
     return _headline("audit", "Stock template followed", _ratio("score"), row, note=note, largest=1.0)
 
 

@@ -65,12 +65,21 @@ def sentences(marts: Marts) -> list[str]:
     most = max(ages, key=lambda r: r["n_blocks"])
     said = [
         (
-            f"Compared with templates that are {duration(most['mean_age_s'])} old on average "
-            f"({plural(most['n_blocks'], 'block')}), blocks contain {with_interval(most, 'score')} of "
-            "the transactions that were promised and have no excuse to be missing."
+            f"Templates that are {duration(most['mean_age_s'])} old on average promised "
+            f"{plural(most['n_promised'], 'transaction')} to {plural(most['n_blocks'], 'block')}, and the "
+            f"blocks contain {matched_words(most)}. Without those that are missing with an excuse, such as "
+            f"having entered too late, the blocks contain {with_interval(most, 'score')} of what was "
+            "promised."
         )
     ]
     return said + _order_sentences(marts) + _candidate_sentences(marts)
+
+
+def matched_words(row: Row) -> str:
+    """Return how many of the promised transactions the blocks contain, as a number and a percentage."""
+    n_promised = row["n_promised"]
+    part = f" ({percent(row['n_matched'] / n_promised)})" if n_promised else ""
+    return f"{count(row['n_matched'])} of them{part}"
 
 
 def _order_sentences(marts: Marts) -> list[str]:

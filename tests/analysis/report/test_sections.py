@@ -9,6 +9,7 @@ import pytest
 from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_ticks, line_panel
 from analysis.report.charts.ratios import ratio_panel
 from analysis.report.data import MAX_DAYS, Marts
+from analysis.report.headline import headlines
 from analysis.report.model import Figure, Page, Section, Table, TableColumn
 from analysis.report.page import page, render
 from analysis.report.sections import (
@@ -20,6 +21,7 @@ from analysis.report.sections import (
     policy,
     read_marts,
     revenue,
+    template_audit,
 )
 from analysis.report.sections import user_transactions as users
 from tests.analysis.report import report_marts
@@ -220,6 +222,18 @@ def test_transactions_that_several_nodes_saw_count_once(marts: Marts) -> None:
         "3.7\u00a0% of the 6,369 transactions were replaced.",
         "Of the 6,369 transactions that entered the mempool of a, 10.0\u00a0% paid for a waiting parent.",
     ]
+
+
+def test_a_score_stands_beside_what_it_leaves_out(marts: Marts) -> None:
+    """Where an excuse covers nearly all that is missing, the finding and the card say how much is there."""
+    rows = [row | {"n_promised": 3895, "n_matched": 2036} for row in marts.rows("template_audit")]
+    changed = replace(marts, tables={**marts.tables, "template_audit": rows})
+
+    assert "promised 3,895 transactions" in template_audit.sentences(changed)[0]
+    assert "contain 2,036 of them (52.3\u00a0%)" in template_audit.sentences(changed)[0]
+    (card,) = [card for card in headlines(changed) if card.section == "audit"]
+    assert "3,895" in card.note
+    assert "2,036" in card.note
 
 
 def test_labels_alone_are_not_said_to_be_nothing(marts: Marts) -> None:
