@@ -90,3 +90,8 @@ def left_out_note(rows: Iterable[Row], n_drawn: int = MAX_CHART_POOLS) -> str:
 def _pools(rows: Iterable[Row]) -> list[str]:
     """Return the pools of some rows, each once, in the order of the rows, without "all" and "unknown"."""
     return list(dict.fromkeys(row["pool"] for row in rows if row["pool"] not in (ALL, UNKNOWN)))
+
+
+def named_pools(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows that are not of the blocks that no rule names: these are of several miners, no pool."""
+    return [row for row in rows if row["pool"] != UNKNOWN]

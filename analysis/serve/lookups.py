@@ -115,6 +115,8 @@ BLOCK_PARTS: Final[Mapping[str, MartRows]] = MappingProxyType(
 def pools(reader: Reader, window: str) -> list[Row]:
     """Return a row per pool with its share in a time window, its empty blocks and its last block.
 
+    The blocks that no rule names have a row, too; a life as a pool (`pool_life`) they do not have.
+
     A window that the dataset does not hold is all blocks; `time_window` of each row says which it is.
     Raises NotFoundError for a window that does not exist.
     """
@@ -124,10 +126,20 @@ def pools(reader: Reader, window: str) -> list[Row]:
     chosen = WINDOWS[window] if WINDOWS[window] in names else "all"
     return reader.rows(
         """
-        SELECT pool_share_window.*, empty_intervals.empty_ratio, pool_life.last_height, pool_life.last_day
+        WITH last_unnamed AS (
+            SELECT owner AS pool, max(height) AS last_height, max_by(day, height) AS last_day
+            FROM block_owner
+            WHERE grouped_by = 'pool' AND is_unknown
+            GROUP BY owner
+        )
+        SELECT
+            pool_share_window.*, empty_intervals.empty_ratio,
+            coalesce(pool_life.last_height, last_unnamed.last_height) AS last_height,
+            coalesce(pool_life.last_day, last_unnamed.last_day) AS last_day
         FROM pool_share_window
         LEFT JOIN empty_intervals USING (pool)
         LEFT JOIN pool_life USING (pool)
+        LEFT JOIN last_unnamed USING (pool)
         WHERE time_window = ?
         ORDER BY is_unknown, rank, pool
         """,

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, se
 from markupsafe import Markup
 
 from analysis.report import text
+from analysis.report.data import UNKNOWN
 from analysis.report.page import CHAINS, prose
 from analysis.report.saved_files import csv_download, svg_download
 from analysis.report.sections import METHODS, TOPICS, policy
@@ -166,7 +167,13 @@ def _add_pools(router: APIRouter, results: Results) -> None:
         def facts(reader: Reader) -> dict[str, Any]:
             pool = lookups.pool(reader, slug)
             runs = policy.in_words({part.mart: pool[name] for name, part in lookups.POOL_PARTS.items()})
-            return {"pool": pool, "runs": runs, "title": text.printable(pool["pool_name"])}
+            is_unknown = pool["pool"] == UNKNOWN
+            return {
+                "pool": pool,
+                "runs": runs,
+                "is_unknown": is_unknown,
+                "title": text.printable(pool["pool_name"]),
+            }
 
         return _shown(results, "pool.html.j2", "/pools", "Pool", facts)
 

@@ -82,13 +82,15 @@ def transaction(reader: Reader, named: str) -> Mapping[str, Any]:
     replacements = reader.rows(REPLACED, txid, txid)
     if not (stays or mined or replacements):
         raise NotFoundError("no mempool and no block of this dataset had such a transaction")
+    passed_over = reader.rows(PASSED_OVER, txid)
     return {
         "txid": txid,
         "stays": stays,
         "mined": mined,
         "replaced_by": [row for row in replacements if row["txid"] == txid],
         "replaces": [row for row in replacements if row["replaced_by"] == txid],
-        "passed_over": reader.rows(PASSED_OVER, txid),
+        "passed_over": passed_over,
+        "n_blocks_passed_over": len({row["block_hash"] for row in passed_over}),
         "candidates": reader.rows("FROM out_of_band_candidates WHERE txid = ? ORDER BY ALL LIMIT 20", txid),
     }
 

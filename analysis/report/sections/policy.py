@@ -6,6 +6,7 @@ from typing import Final
 
 from analysis.report.data import Marts, Read, Row
 from analysis.report.model import SectionContent, Table
+from analysis.report.pools import named_pools
 from analysis.report.sections.algorithm import algorithm_table, algorithm_words, told_apart
 from analysis.report.tables import (
     MartColumn,
@@ -76,7 +77,7 @@ def figures_and_tables(marts: Marts) -> SectionContent:
 
     If every pool only mines what our nodes accept, there is no section, because no pool differs from others.
     """
-    facts = {name: marts.ranked(name) for name in READS}
+    facts = {name: named_pools(marts.ranked(name)) for name in READS}
     if not _tells_apart(facts):
         return SectionContent(parts=[], missing=[LACKS])
     rows, signals, clocks = facts["pool_policy"], facts["signalling"], facts["pool_clock"]
@@ -162,7 +163,7 @@ def _refusals(marts: Marts) -> list[str]:
     for feature, name in FEATURES.items():
         rows = [
             row
-            for row in marts.ranked("pool_policy")
+            for row in named_pools(marts.ranked("pool_policy"))
             if row["feature"] == feature and row["verdict"] == "refuses"
         ]
         if rows:
@@ -187,7 +188,7 @@ def _evidence(n_promised: int, n_paid: int) -> str:
 
 def _signals(marts: Marts) -> list[str]:
     by_signal: dict[str, list[str]] = {}
-    for row in marts.ranked("signalling"):
+    for row in named_pools(marts.ranked("signalling")):
         by_signal.setdefault(signal_name(row), []).append(marts.name(row["pool"]))
     named = [
         f"{name} in blocks of {listed_pools(pools)}" for name, pools in list(by_signal.items())[:MOST_NAMED]
@@ -303,7 +304,8 @@ TOPIC: Final = Topic(
         "mined, and what it passed over although our template promised it, or although it paid clearly more "
         "than the block asked for. What our own nodes refuse is not seen to be passed over. None of this "
         "proves a wish: a transaction may never have reached the pool, and "
-        "a signal in a header is only a statement."
+        "a signal in a header is only a statement. Blocks that no rule names are of several miners, so they "
+        "have no line here."
     ),
     sentences=sentences,
     content=figures_and_tables,

@@ -14,8 +14,16 @@ from analysis.report.charts.ratios import TRANSACTIONS, ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import ALL, Marts, Read, Row
 from analysis.report.model import Figure, SectionContent, Table
-from analysis.report.pools import left_out_note, pool_colour, ratio_row, rows_to_draw
-from analysis.report.tables import MartColumn, RowHead, column, mart_table, pool_head, ratio_columns
+from analysis.report.pools import left_out_note, named_pools, pool_colour, ratio_row, rows_to_draw
+from analysis.report.tables import (
+    MartColumn,
+    RowHead,
+    column,
+    mart_table,
+    pool_head,
+    ratio_columns,
+    text_column,
+)
 from analysis.report.text import (
     INTERVAL,
     count,
@@ -88,7 +96,7 @@ def _order_sentences(marts: Marts) -> list[str]:
     Low feerates in blocks of these pools mean nothing.
     """
     by_arrival, by_other = (
-        [marts.name(r["pool"]) for r in marts.ranked("pool_ordering") if r["verdict"] == verdict]
+        [marts.name(r["pool"]) for r in named_pools(marts.ranked("pool_ordering")) if r["verdict"] == verdict]
         for verdict in ("first_come", "other")
     )
     said = []
@@ -121,7 +129,9 @@ def _candidate_sentences(marts: Marts) -> list[str]:
             "elsewhere, a pool's own payment and a promise look the same."
         )
     ]
-    suspect = [r for r in judged if r["pool"] != ALL and r["n_candidates"] and r["candidate_low_ratio"]]
+    suspect = [
+        r for r in named_pools(judged) if r["pool"] != ALL and r["n_candidates"] and r["candidate_low_ratio"]
+    ]
     if suspect:
         most = max(suspect, key=lambda r: r["candidate_ratio"])
         said.append(
@@ -140,7 +150,7 @@ def figures_and_tables(marts: Marts) -> SectionContent:
         parts.append(_table(marts))
     else:
         missing.append(NO_TEMPLATES)
-    if marts.rows("pool_ordering"):
+    if named_pools(marts.rows("pool_ordering")):
         parts.append(_order_table(marts))
     judged = [row for row in marts.ranked("out_of_band") if row["candidate_ratio"] is not None]
     if judged:
@@ -263,9 +273,13 @@ def _order_table(marts: Marts) -> Table:
             column("median_position_error_ratio", "Place error", percent),
             MartColumn("Verdict", lambda row: row["verdict"].replace("_", " "), kind="text"),
         ],
-        marts.ranked("pool_ordering"),
+        named_pools(marts.ranked("pool_ordering")),
         mart="pool_ordering",
-        note="Place error: mean distance from the place by feerate, as a part of the block.",
+        records=marts.rows("pool_ordering"),
+        note=(
+            "Place error: mean distance from the place by feerate, as a part of the block. Blocks that no "
+            "rule names are of several miners and have no order in common; they stand in the CSV as unknown."
+        ),
         is_folded=False,
     )
 
@@ -317,6 +331,7 @@ def _list_table(marts: Marts) -> Table:
         "Candidates, the lowest feerate compared with the margin first",
         RowHead("Height", lambda row: count(row["height"])),
         [
+            text_column("node", "Node"),
             MartColumn("Pool", lambda row: marts.name(row["pool"]), kind="text"),
             MartColumn("Kind", lambda row: row["kind"], kind="text"),
             MartColumn("txid", lambda row: bytes(row["txid"])[::-1].hex()[:16] + "…", kind="text"),
@@ -329,7 +344,7 @@ def _list_table(marts: Marts) -> Table:
         marts.rows("out_of_band_candidates"),
         mart="out_of_band_candidates",
         n_records=marts.totals["out_of_band_candidates"],
-        note="The CSV has whole txids.",
+        note="A row for each node that could judge the block. The CSV has whole txids.",
         is_folded=True,
     )
 

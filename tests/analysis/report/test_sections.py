@@ -8,7 +8,7 @@ import pytest
 
 from analysis.report.charts.lines import CUT_MARK, Axis, Line, Point, duration_ticks, line_panel
 from analysis.report.charts.ratios import ratio_panel
-from analysis.report.data import MAX_DAYS, Marts
+from analysis.report.data import MAX_DAYS, UNKNOWN, Marts, Row
 from analysis.report.headline import headlines
 from analysis.report.model import Figure, Page, Section, Table, TableColumn
 from analysis.report.page import page, render
@@ -222,6 +222,36 @@ def test_transactions_that_several_nodes_saw_count_once(marts: Marts) -> None:
         "3.7\u00a0% of the 6,369 transactions were replaced.",
         "Of the 6,369 transactions that entered the mempool of a, 10.0\u00a0% paid for a waiting parent.",
     ]
+
+
+def test_a_candidate_that_two_nodes_judged_stands_with_each_node(marts: Marts) -> None:
+    """The rows of one transaction differ by the node, which has a column."""
+    (row,) = marts.rows("out_of_band_candidates")
+    twice = [row, row | {"node": "other"}]
+    section, _ = template_audit.TOPIC.section(
+        replace(marts, tables={**marts.tables, "out_of_band_candidates": twice})
+    )
+    (table,) = [part for part in section.tables if part.table_id == "candidate-list-table"]
+    assert isinstance(table, Table)
+    assert [row.cells[0] for row in table.rows] == ["main", "other"]
+
+
+def test_blocks_that_no_rule_names_are_no_pool(marts: Marts) -> None:
+    """They are of several miners, so they have no order and run nothing."""
+
+    def with_unknown(name: str) -> list[Row]:
+        rows = marts.rows(name)
+        return [*rows, *({**row, "pool": UNKNOWN, "verdict": "first_come"} for row in rows[:1])]
+
+    names = ("pool_ordering", "pool_policy", "signalling", "pool_clock", "sub_pool")
+    changed = replace(marts, tables={**marts.tables, **{name: with_unknown(name) for name in names}})
+    shown = [topic.TOPIC.section(changed)[0] for topic in (template_audit, policy)]
+    tables = {part.table_id: part for section in shown for part in section.tables if isinstance(part, Table)}
+
+    for name in ("order-table", "policy-words-table", "policy-table", "signalling-table"):
+        assert tables[name].rows
+        assert "Unknown" not in {row.head for row in tables[name].rows}
+    assert "Unknown" not in " ".join(said for section in shown for said in section.findings)
 
 
 def test_a_score_stands_beside_what_it_leaves_out(marts: Marts) -> None:

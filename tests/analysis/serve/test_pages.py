@@ -3,16 +3,22 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import duckdb
 import pytest
 
 from analysis.report.sections import TOPICS, policy
+from analysis.serve.address import bound
+from analysis.serve.app import application
+from analysis.serve.bounded_server import BoundedServer
+from analysis.serve.results import Results
 from tests.analysis.report.chromium import Tab, browser
 from tests.analysis.report.test_accessibility import PHONE_PX, RUN_AXE
-from tests.analysis.serve.conftest import Site, wait_for
+from tests.analysis.serve.conftest import Site, copied, wait_for
 from tests.analysis.serve.hostile_world import EVIL, POOL_NAME
 from tests.analysis.world import label_bytes
 
@@ -155,6 +161,64 @@ def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
     said = policy.in_words({mart: facts[part] for mart, part in marts.items()})
 
     assert f"This pool {said}." in site.get("/pools/alpha").text
+
+
+def test_blocks_that_no_rule_names_are_no_pool(site: Site) -> None:
+    """Their page does not say what they run or how they order, because they are of several miners."""
+    page = site.get("/pools/unknown").text
+    assert "This pool" not in page
+    assert "Orders by" not in page
+    assert "No rule names the miners of these blocks" in page
+    assert "This pool" in site.get("/pools/alpha").text
+
+    (unknown,) = [row for row in site.data("/api/v1/pools?window=all") if row["pool"] == "unknown"]
+    assert unknown["last_height"] == 2
+    assert unknown["last_day"] == "2026-01-02"
+
+
+@contextmanager
+def changed_site(database: Path, folder: Path, changes: str) -> Iterator[Site]:
+    """Serve a copy of a database in which SQL statements have replaced some marts."""
+    copy = copied(database, folder)
+    with duckdb.connect(str(copy)) as connection:
+        connection.execute(changes)
+    results = Results(copy)
+    server = BoundedServer(application(results), bound("127.0.0.1:0", allow_remote=False, token=""))
+    server.start()
+    yield Site(server)
+    server.close()
+    results.close()
+
+
+def replaced(mart: str, query: str) -> str:
+    """Return SQL that puts a query of a mart's rows, `{0}` in it, in the place of the mart."""
+    rows = query.format(f"kept_{mart}")
+    return f"CREATE TABLE kept_{mart} AS FROM {mart}; DROP TABLE {mart}; CREATE TABLE {mart} AS {rows};"
+
+
+def test_a_pool_that_was_not_judged_is_not_acquitted(served_database: Path, tmp_path: Path) -> None:
+    """Where no block was judged, the page says so instead of counting 0 candidates."""
+    changes = replaced("out_of_band", "SELECT * REPLACE ('alpha' AS pool) FROM {0} WHERE pool = 'unknown'")
+    with changed_site(served_database, tmp_path, changes) as site:
+        page = site.get("/pools/alpha").text
+        judged = [row["n_judged"] for row in site.data("/api/v1/pools/alpha")["out_of_band"]]
+
+    assert judged == [0]
+    assert "No block of this pool was judged for transactions that pay far less" in page
+    assert "0 in 0" not in page
+
+
+def test_a_block_at_two_nodes_passes_over_once(served_database: Path, tmp_path: Path) -> None:
+    """The card counts blocks; the table has a row for each node."""
+    twice = "FROM {0} UNION ALL SELECT * REPLACE ('other' AS node) FROM {0}"
+    changes = replaced("mempool_cuts", twice) + replaced("mempool_residence", twice)
+    with changed_site(served_database, tmp_path, changes) as site:
+        facts = site.data(f"/api/v1/transactions/{SLOW}")
+        page = site.get(f"/tx/{SLOW}").text
+
+    assert len(facts["passed_over"]) == 4
+    assert facts["n_blocks_passed_over"] == 2
+    assert "2 blocks, a row for each of our nodes at which it waited" in page
 
 
 def test_a_transaction_is_explained(site: Site) -> None:
