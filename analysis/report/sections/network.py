@@ -107,8 +107,9 @@ def _of_our_nodes(marts: Marts) -> list[str]:
     return [
         *said,
         (
-            f"Half of the blocks reached {printable(slowest['node'])} within {median(slowest, 'lag')} "
-            f"of our first node, and 90\u00a0% within {duration(slowest['lag_p90_s'])}."
+            f"Half of the blocks that several nodes announced reached {printable(slowest['node'])} within "
+            f"{median(slowest, 'lag')} of our first node, and 90\u00a0% within "
+            f"{duration(slowest['lag_p90_s'])}; a block that it announced first counts as 0."
         ),
     ]
 
@@ -242,7 +243,8 @@ def _spread_figure(marts: Marts, spreads: Sequence[tuple[float, float]]) -> Figu
         title="Propagation between our nodes",
         caption=(
             "The height is the share of blocks that our last node announced within that time of our "
-            "first node."
+            "first node. Every block that several nodes announced counts once, by the time between "
+            "whichever node was first and whichever was last."
         ),
         panels=[drawing],
         marts=("block_propagation",),
@@ -276,6 +278,10 @@ def _node_table(marts: Marts) -> Table:
         ],
         marts.rows("node_propagation"),
         mart="node_propagation",
+        note=(
+            "Lag: behind the first node, and 0 for what this node announced first. Spread: from the "
+            "first node to the last, whichever they were, as in the figure."
+        ),
     )
 
 

@@ -286,6 +286,15 @@ def test_labels_alone_are_not_said_to_be_nothing(marts: Marts) -> None:
     assert "hashrate" not in {finding.section for finding in content.findings}
 
 
+def test_both_accounts_of_propagation_say_which_blocks_count(filled: dict[str, Section]) -> None:
+    """The sentence counts what the node had first as 0; the figure counts each block once."""
+    (figure,) = [each for each in filled["network"].parts if getattr(each, "figure_id", "") == "spread-chart"]
+
+    assert any("a block that it announced first counts as 0" in said for said in filled["network"].findings)
+    assert isinstance(figure, Figure)
+    assert "Every block that several nodes announced counts once" in figure.caption
+
+
 def test_what_was_left_out_is_counted(filled: dict[str, Section]) -> None:
     """The coverage section counts what was left out of results, and the checks that found something."""
     shown = cells(filled["coverage"])
