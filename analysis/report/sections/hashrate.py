@@ -399,8 +399,10 @@ TOPIC: Final = Topic(
     intro=(
         "By difficulty: the hashrate with which the network would find a block every 600 s on "
         f"average, {PAPER_FORMULA}. Observed: the expected number of hashes for the blocks found, "
-        "divided by the time that they took by header times. The hashrate of a pool is its share "
-        "of this."
+        "divided by the time that they took by header times. Of the hashrate by difficulty a pool has its "
+        "share of all blocks. Of the observed one it has its share of the expected hashes of those blocks "
+        "whose time is known: a block whose parent is not in the dataset, such as the first one, took a time "
+        "that nobody knows and is left out."
     ),
     sentences=sentences,
     content=figures_and_tables,
