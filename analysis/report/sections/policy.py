@@ -210,7 +210,7 @@ def _words_table(marts: Marts, facts: Facts) -> Table:
         "policy-words-table",
         "What each pool runs, in words",
         pool_head(marts),
-        [MartColumn("What it does", lambda row: row["words"], kind="text")],
+        [MartColumn("What it does", lambda row: row["words"], kind="long")],
         lines,
         mart="pool_policy",
         records=facts["pool_policy"],

@@ -286,6 +286,14 @@ def test_labels_alone_are_not_said_to_be_nothing(marts: Marts) -> None:
     assert "hashrate" not in {finding.section for finding in content.findings}
 
 
+def test_the_words_on_a_pool_may_wrap(filled: dict[str, Section]) -> None:
+    """A sentence is wider than a page, so its cell is one whose text goes on in the next line."""
+    (table,) = [part for part in filled["policy"].tables if part.table_id == "policy-words-table"]
+
+    assert isinstance(table, Table)
+    assert [each.kind for each in table.columns] == ["long"]
+
+
 def test_both_accounts_of_propagation_say_which_blocks_count(filled: dict[str, Section]) -> None:
     """The sentence counts what the node had first as 0; the figure counts each block once."""
     (figure,) = [each for each in filled["network"].parts if getattr(each, "figure_id", "") == "spread-chart"]
