@@ -286,6 +286,12 @@ def test_labels_alone_are_not_said_to_be_nothing(marts: Marts) -> None:
     assert "hashrate" not in {finding.section for finding in content.findings}
 
 
+def test_the_hashrate_of_a_pool_is_explained_by_timed_blocks(filled: dict[str, Section]) -> None:
+    """A pool whose first block has no known parent has less than its share of blocks, and it says why."""
+    assert "The hashrate of a pool is its share of this" not in filled["hashrate"].intro
+    assert "a block whose parent is not in the dataset, such as the first one" in filled["hashrate"].intro
+
+
 def test_the_words_on_a_pool_may_wrap(filled: dict[str, Section]) -> None:
     """A sentence is wider than a page, so its cell is one whose text goes on in the next line."""
     (table,) = [part for part in filled["policy"].tables if part.table_id == "policy-words-table"]
