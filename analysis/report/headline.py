@@ -152,9 +152,9 @@ def _audit(marts: Marts) -> Headline | None:
         return None
     row = max(rows, key=lambda row: row["n_blocks"])
     note = (
-        f"without those that have an excuse; in all {count(row['n_matched'])} of {count(row['n_promised'])} "
-        f"promised transactions are in {plural(row['n_blocks'], 'block')}; templates of our node, "
-        f"{duration(row['mean_age_s'])} old"
+        f"of the promised transactions without an excuse to be missing; of all {count(row['n_promised'])} "
+        f"promised, {count(row['n_matched'])} were in the {plural(row['n_blocks'], 'block')}; templates of "
+        f"our node, {duration(row['mean_age_s'])} old"
     )
     return _headline("audit", "Stock template followed", _ratio("score"), row, note=note, largest=1.0)
 
