@@ -221,7 +221,7 @@ def moment_of(text: str) -> dt.datetime:
     except (ValueError, OverflowError):
         moment = None
     if moment is None or not FIRST_YEAR <= moment.year < LAST_YEAR:
-        raise MomentError(f"{text!r} is no time since 2009; write it in UTC as 2026-01-31T12:00:00Z")
+        raise MomentError("this is no time since 2009; write it in UTC as 2026-01-31T12:00:00Z")
     return moment
 
 
@@ -251,7 +251,7 @@ def mempool_at(
         raise MomentError(
             "no node's mempool was watched; pool-collector run watches one"
             if not ends
-            else f"no node {node!r} was watched; there is {', '.join(row['node'] for row in ends)}"
+            else "no node of this name was watched; pool-analysis show coverage_summary names all"
         )
     moment = at or named[0]["to_at"]
     verdicts = _rows(connection, VERDICTS, at=moment)

@@ -79,7 +79,7 @@ def test_the_same_rules_change_nothing(dataset: Path, rules: RuleSet) -> None:
 
 def test_a_folder_that_is_no_dataset_is_named(tmp_path: Path, rules: RuleSet) -> None:
     """A folder that is no dataset raises the DatasetError that every reader of datasets raises."""
-    with pytest.raises(DatasetError, match="is no folder"):
+    with pytest.raises(DatasetError, match="there is no dataset"):
         diff_rules(tmp_path / "nowhere", rules, rules)
 
 

@@ -62,10 +62,10 @@ def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> Part
     first_s = last_s = narrowed_s = 0.0
     make, narrow = PartsFolder.make, OneRange.narrow
 
-    def narrowed(self: OneRange, until: str | None = None) -> None:
+    def narrowed(self: OneRange, until: str | None = None, **options: Any) -> None:
         nonlocal narrowed_s
         begun_s = time.process_time()
-        narrow(self, until)
+        narrow(self, until, **options)
         narrowed_s = time.process_time() - begun_s if until is None else 0.0
 
     def measured(self: PartsFolder, connection: Any, name: str, *recipe: Any, **options: Any) -> Part:
