@@ -274,6 +274,15 @@ def find_model(name: str) -> Model | None:
     return None
 
 
+def reading_order(name: str) -> str:
+    """Return the ORDER BY with which to read a relation; empty for a stored mart, which is in order.
+
+    A view has no order of its own, so its rows are sorted by its grain.
+    """
+    model = find_model(name)
+    return f" ORDER BY {', '.join(model.grain)}" if model is not None and model.is_view else ""
+
+
 def catalog_of(texts: Mapping[tuple[Layer, str], str], macros: str = "") -> Catalog:
     """Return the Catalog of SQL texts, which are keyed by layer and file name.
 

@@ -499,17 +499,12 @@ def _print_build(result: "engine.BuildResult") -> None:
 def _write_rows(
     connection: "duckdb.DuckDBPyConnection", name: str, format_: Format, most: int | None
 ) -> bool:
-    """Write the first `most` rows of a relation, or all if None; return whether the relation has no more.
-
-    A view has no order of its own, so its rows are sorted by its grain: the same call prints the same rows.
-    """
-    from analysis.catalog import find_model
+    """Write the first `most` rows of a relation, or all if None; return whether the relation has no more."""
+    from analysis.catalog import reading_order
 
     query = f"SELECT * FROM {name}"  # noqa: S608 - one of our own file names
-    model = find_model(name)
-    if model is not None and model.is_view:
-        query += f" ORDER BY {', '.join(model.grain)}"
-        query += "" if most is None else f" LIMIT {most + 1}"
+    if order := reading_order(name):
+        query += order if most is None else f"{order} LIMIT {most + 1}"
     reader = connection.sql(query).to_arrow_reader()
     every_row = _rows(reader)
     _write(reader.schema.names, islice(every_row, most), format_)

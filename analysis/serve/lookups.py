@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from analysis.catalog import find_model
+from analysis.catalog import reading_order
 from analysis.errors import DatabaseError
 from analysis.serve.results import Reader, Row
 from collector.dataset.schema import hash_bytes
@@ -342,6 +342,5 @@ def _parts(
 
 def mart_rows(reader: Reader, name: str, *, limit: int, offset: int) -> list[Row]:
     """Return rows of a mart in the order in which it is stored; those of a view in the order of its grain."""
-    model = find_model(name)
-    order = f" ORDER BY {', '.join(model.grain)}" if model is not None and model.is_view else ""
+    order = reading_order(name)
     return reader.rows(f"SELECT * FROM {name}{order} LIMIT ? OFFSET ?", limit, offset)  # noqa: S608 - names of the catalog

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,15 +59,22 @@ class Site:
         return answer.json()["data"]
 
 
-@pytest.fixture(scope="session")
-def site(served_database: Path) -> Iterator[Site]:
-    """Serve the hostile world for the whole run."""
-    results = Results(served_database)
+@contextmanager
+def serving(database: Path) -> Iterator[Site]:
+    """Serve a database while the `with` block runs."""
+    results = Results(database)
     server = BoundedServer(application(results), bound("127.0.0.1:0", allow_remote=False, token=""))
     server.start()
     yield Site(server)
     server.close()
     results.close()
+
+
+@pytest.fixture(scope="session")
+def site(served_database: Path) -> Iterator[Site]:
+    """Serve the hostile world for the whole run."""
+    with serving(served_database) as served:
+        yield served
 
 
 def wait_for(tab: Tab, script: str, words: str) -> str:

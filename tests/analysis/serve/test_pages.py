@@ -12,13 +12,9 @@ import duckdb
 import pytest
 
 from analysis.report.sections import TOPICS, policy
-from analysis.serve.address import bound
-from analysis.serve.app import application
-from analysis.serve.bounded_server import BoundedServer
-from analysis.serve.results import Results
 from tests.analysis.report.chromium import Tab, browser
 from tests.analysis.report.test_accessibility import PHONE_PX, RUN_AXE
-from tests.analysis.serve.conftest import Site, copied, wait_for
+from tests.analysis.serve.conftest import Site, copied, serving, wait_for
 from tests.analysis.serve.hostile_world import EVIL, POOL_NAME
 from tests.analysis.world import label_bytes
 
@@ -182,12 +178,8 @@ def changed_site(database: Path, folder: Path, changes: str) -> Iterator[Site]:
     copy = copied(database, folder)
     with duckdb.connect(str(copy)) as connection:
         connection.execute(changes)
-    results = Results(copy)
-    server = BoundedServer(application(results), bound("127.0.0.1:0", allow_remote=False, token=""))
-    server.start()
-    yield Site(server)
-    server.close()
-    results.close()
+    with serving(copy) as site:
+        yield site
 
 
 def replaced(mart: str, query: str) -> str:

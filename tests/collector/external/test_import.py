@@ -266,22 +266,19 @@ def test_prices_of_days_to_come_are_refused(n_days: int, message: str, tmp_path:
         read_rows("prices", written(tmp_path, f"[{','.join(['[1,1,1,1]'] * n_days)}]", "days.json"))
 
 
+def say_import(monkeypatch: pytest.MonkeyPatch, path: Path, dataset: Path) -> None:
+    """Let the command line be one that imports labels from a file."""
+    origin = ("--source", "me", "--licence", "none", "--url", "https://example.org")
+    words = ["pool-collector", "import", "labels", str(path), *origin, "--dataset", str(dataset)]
+    monkeypatch.setattr(sys, "argv", words)
+
+
 def test_a_refused_import_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A refused file leads to one error line and status 1, and no dataset is made."""
     path = written(tmp_path, "height,pool\n1,a\n1,b\n")
-    options = [
-        "--source",
-        "me",
-        "--licence",
-        "none",
-        "--url",
-        "https://example.org",
-        "--dataset",
-        str(tmp_path / "ds"),
-    ]
-    monkeypatch.setattr(sys, "argv", ["pool-collector", "import", "labels", str(path), *options])
+    say_import(monkeypatch, path, tmp_path / "ds")
 
     with pytest.raises(SystemExit) as ended:
         main()
@@ -310,17 +307,7 @@ def test_the_command_imports_and_says_how_much(
     """The command prints the number of rows and stores hostile names as plain data."""
     label = "<script>\x1b[31m'; drop table x"
     path = written(tmp_path, f'height,pool\n5,"{label}"\n')
-    options = [
-        "--source",
-        "me",
-        "--licence",
-        "none",
-        "--url",
-        "https://example.org",
-        "--dataset",
-        str(tmp_path / "ds"),
-    ]
-    monkeypatch.setattr(sys, "argv", ["pool-collector", "import", "labels", str(path), *options])
+    say_import(monkeypatch, path, tmp_path / "ds")
 
     with pytest.raises(SystemExit) as ended:
         main()
