@@ -237,7 +237,7 @@ def test_a_candidate_that_two_nodes_judged_stands_with_each_node(marts: Marts) -
 
 
 def test_blocks_that_no_rule_names_are_no_pool(marts: Marts) -> None:
-    """They are of several miners, so they have no order and run nothing."""
+    """Unnamed blocks are of several miners, so no table gives them an order, a policy or a signal."""
 
     def with_unknown(name: str) -> list[Row]:
         rows = marts.rows(name)
@@ -255,7 +255,7 @@ def test_blocks_that_no_rule_names_are_no_pool(marts: Marts) -> None:
 
 
 def test_a_score_stands_beside_what_it_leaves_out(marts: Marts) -> None:
-    """Where an excuse covers nearly all that is missing, the finding and the card say how much is there."""
+    """The finding and the card name all promised transactions and those of them that were in the blocks."""
     rows = [row | {"n_promised": 3895, "n_matched": 2036} for row in marts.rows("template_audit")]
     changed = replace(marts, tables={**marts.tables, "template_audit": rows})
 
