@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc  # noqa: F401 - pytest imports it in any thread, and two at once fail
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,18 @@ def data_dir() -> Path:
         if folder and Path(folder).is_dir():
             return Path(folder)
     pytest.skip("no real data: set POOL_TEST_DATA to a folder of real blocks")
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Undo what a command that ran inside the test has set up for the log.
+
+    Else a later test of the same process waits in vain for a message that is below the level it left.
+    A machine that only tests a GPU may lack the package.
+    """
+    yield
+    if structlog := sys.modules.get("structlog"):
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
