@@ -155,14 +155,26 @@ runs as (
 ),
 
 related as (
-    select distinct stay_no
+    select distinct
+        stay_no,
+        first_cut_no // 1000000000 as day_no
     from runs
 ),
 
--- Without relatives, a transaction has one feerate of every kind.
+day_moments as (
+    select
+        node,
+        cut_no // 1000000000 as day_no,
+        min(moment_no) as first_moment_no,
+        max(moment_no) as last_moment_no
+    from distinct_moments
+    group by node, cut_no // 1000000000
+),
+
+-- Without relatives, a transaction has one feerate of every kind: always, or on the days of some cuts.
 rated as (
     select
-        case when related.stay_no is null then 'any' else 'plain' end as feerate_kind,
+        'any' as feerate_kind,
         waiting.node,
         waiting.stay_no,
         waiting.mined_cut_no,
@@ -170,8 +182,27 @@ rated as (
         waiting.first_moment_no,
         waiting.last_moment_no
     from waiting
-    left join related
+    anti join related
         on waiting.stay_no = related.stay_no
+    union all
+    select
+        case when related.stay_no is null then 'any' else 'plain' end as feerate_kind,
+        waiting.node,
+        waiting.stay_no,
+        waiting.mined_cut_no,
+        waiting.feerate_sat_vb,
+        greatest(waiting.first_moment_no, day_moments.first_moment_no) as first_moment_no,
+        least(waiting.last_moment_no, day_moments.last_moment_no) as last_moment_no
+    from waiting
+    semi join related as on_some_day
+        on waiting.stay_no = on_some_day.stay_no
+    inner join day_moments
+        on
+            waiting.node = day_moments.node
+            and waiting.first_moment_no <= day_moments.last_moment_no
+            and waiting.last_moment_no >= day_moments.first_moment_no
+    left join related
+        on waiting.stay_no = related.stay_no and day_moments.day_no = related.day_no
     union all
     select
         runs.feerate_kind,
@@ -181,14 +212,16 @@ rated as (
         runs.feerate_sat_vb,
         -- No moment behind or before a cut: the run waits at none.
         greatest(coalesce(first_bound.next_moment_no, 9000000000000000000), waiting.first_moment_no) as first_moment_no,
-        case
-            when runs.last_cut_no < waiting.last_cut_no
-                then least(coalesce(last_bound.last_moment_no, -1), waiting.last_moment_no)
-            else waiting.last_moment_no
-        end as last_moment_no
+        least(
+            waiting.last_moment_no,
+            day_moments.last_moment_no,
+            if(runs.last_cut_no < waiting.last_cut_no, coalesce(last_bound.last_moment_no, -1), waiting.last_moment_no)
+        ) as last_moment_no
     from runs
     inner join waiting
         on runs.stay_no = waiting.stay_no
+    inner join day_moments
+        on waiting.node = day_moments.node and runs.first_cut_no // 1000000000 = day_moments.day_no
     left join cut_bounds as first_bound
         on waiting.node = first_bound.node and runs.first_cut_no = first_bound.cut_no
     left join cut_bounds as last_bound

@@ -1,5 +1,5 @@
 /*
-summary = "Chunk feerate of every waiting transaction that has relatives in the mempool, over time."
+summary = "Chunk feerate of every transaction that waits beside relatives, over time."
 method = """
 Transactions that wait at a cut and are linked by mempool_links form a cluster. Its chunks are the sets in which it is
 best mined: the first chunk has the highest feerate of all sets that hold all their ancestors, the next chunk the
@@ -8,8 +8,8 @@ highest of what is left, and so on. Every transaction has the feerate of its chu
 optimum or close to it, since its search ends after a number of steps. Core also counts prioritisetransaction, weight
 (we have the vsize that the node reports) and sigops, and holds no cluster above 64 transactions or 101 kvB; clusters
 of an older node may be larger and are rated too. The chunk feerates of a cluster change only when one of its
-transactions enters or leaves, so the result is kept as runs of cuts, like mempool_packages. Each UTC day is computed
-by itself; a run ends with the day.
+transactions enters or leaves, so the result is kept as runs of cuts. Each UTC day is computed by itself, as in
+mempool_packages: a transaction has runs on the days on which a relative waits beside it.
 """
 cost = """
 The best order of a cluster is searched again at every cut at which the cluster changes, with whole numbers in Python:
@@ -22,7 +22,7 @@ by = "days"
 mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
 mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from')"
 mempool_links = """
-child_no in (select stay_no from mempool_residence) or parent_no in (select stay_no from mempool_residence)
+child_no in (select stay_no from mempool_residence) and parent_no in (select stay_no from mempool_residence)
 """
 [ranges.clips.mempool_residence]
 last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
@@ -46,50 +46,55 @@ day_cuts as (
     group by node, cut_no // 1000000000
 ),
 
-related as (
+linked as materialized (
     select
-        child_no as stay_no,
-        node
+        mempool_links.child_no,
+        mempool_links.parent_no,
+        mempool_links.node,
+        unnest(
+            range(
+                greatest(child.first_cut_no, parent.first_cut_no) // 1000000000,
+                least(
+                    child.last_cut_no, parent.last_cut_no, (select max(mempool_cuts.cut_no) from mempool_cuts)
+                ) // 1000000000 + 1
+            )
+        ) as day_no
     from mempool_links
-    union
-    select
-        parent_no as stay_no,
-        node
-    from mempool_links
+    inner join mempool_residence as child
+        on mempool_links.child_no = child.stay_no
+    inner join mempool_residence as parent
+        on mempool_links.parent_no = parent.stay_no
 ),
 
-by_day as (
+related as (
+    select
+        node,
+        day_no,
+        child_no as stay_no
+    from linked
+    union
+    select
+        node,
+        day_no,
+        parent_no as stay_no
+    from linked
+),
+
+members as materialized (
     select
         related.stay_no,
         related.node,
-        stay.first_cut_no,
-        stay.last_cut_no,
+        related.day_no,
+        greatest(stay.first_cut_no, day_cuts.first_cut_no) as first_cut_no,
+        least(stay.last_cut_no, day_cuts.last_cut_no) as last_cut_no,
         stay.fee_sat,
         stay.vsize_vb,
-        unnest(
-            range(
-                stay.first_cut_no // 1000000000,
-                least(stay.last_cut_no, (select max(mempool_cuts.cut_no) from mempool_cuts)) // 1000000000 + 1
-            )
-        ) as day_no
+        row_number() over (partition by related.node, related.day_no order by related.stay_no) - 1 as member
     from related
     inner join mempool_residence as stay
         on related.stay_no = stay.stay_no
-),
-
-members as (
-    select
-        by_day.stay_no,
-        by_day.node,
-        by_day.day_no,
-        greatest(by_day.first_cut_no, day_cuts.first_cut_no) as first_cut_no,
-        least(by_day.last_cut_no, day_cuts.last_cut_no) as last_cut_no,
-        by_day.fee_sat,
-        by_day.vsize_vb,
-        row_number() over (partition by by_day.node, by_day.day_no order by by_day.stay_no) - 1 as member
-    from by_day
     inner join day_cuts
-        on by_day.node = day_cuts.node and by_day.day_no = day_cuts.day_no
+        on related.node = day_cuts.node and related.day_no = day_cuts.day_no
 ),
 
 member_lists as (
@@ -110,10 +115,10 @@ children as materialized (
         members.node,
         members.day_no,
         members.member,
-        mempool_links.parent_no
-    from mempool_links
+        linked.parent_no
+    from linked
     inner join members
-        on mempool_links.child_no = members.stay_no
+        on linked.child_no = members.stay_no and linked.day_no = members.day_no
 ),
 
 link_lists as (

@@ -1,12 +1,13 @@
 /*
-summary = "Package feerate of every waiting transaction that has relatives in the mempool, over time."
+summary = "Package feerate of every transaction that waits beside relatives, over time."
 method = """
 At a cut, the ancestors of a transaction are those of mempool_links, followed from parent to parent, that also wait
 there. The mining score of a transaction is the lower of its own feerate and the feerate of it together with all its
 ancestors. Its package feerate is the highest score among it and its waiting descendants. Bitcoin Core sorts by the
 score when it fills a block (CompareTxMemPoolEntryByAncestorFee, src/txmempool.h, before cluster mempool); descendants
 count because a parent is taken for the sake of its child (CPFP). A score changes only at a cut at which a relative
-enters or leaves, so the result is kept as runs of cuts. Each UTC day is computed by itself; a run ends with the day.
+enters or leaves, so the result is kept as runs of cuts. Each UTC day is computed by itself: a run ends with the day, and
+a transaction has runs on the days on which a relative waits beside it. On other days its package feerate is its own.
 Pairs of an ancestor and a descendant are found once a day, by recursion over the links. While both wait, everything
 between them waits too, since a child cannot outlast its unconfirmed parent. Stays without fee or size are left out.
 """
@@ -21,7 +22,7 @@ by = "days"
 mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
 mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from')"
 mempool_links = """
-child_no in (select stay_no from mempool_residence) or parent_no in (select stay_no from mempool_residence)
+child_no in (select stay_no from mempool_residence) and parent_no in (select stay_no from mempool_residence)
 """
 [ranges.clips.mempool_residence]
 last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
@@ -45,54 +46,62 @@ day_cuts as (
     group by node, cut_no // 1000000000
 ),
 
-related as (
-    select child_no as stay_no from mempool_links
-    union
-    select parent_no as stay_no from mempool_links
-),
-
-by_day as (
+linked as materialized (
     select
-        stay.stay_no,
-        stay.node,
-        stay.fee_sat,
-        stay.vsize_vb,
-        stay.first_cut_no,
-        stay.last_cut_no,
+        mempool_links.child_no,
+        mempool_links.parent_no,
         unnest(
             range(
-                stay.first_cut_no // 1000000000,
-                least(stay.last_cut_no, (select max(mempool_cuts.cut_no) from mempool_cuts)) // 1000000000 + 1
+                greatest(child.first_cut_no, parent.first_cut_no) // 1000000000,
+                least(
+                    child.last_cut_no, parent.last_cut_no, (select max(mempool_cuts.cut_no) from mempool_cuts)
+                ) // 1000000000 + 1
             )
         ) as day_no
-    from related
-    inner join mempool_residence as stay
-        on related.stay_no = stay.stay_no
+    from mempool_links
+    inner join mempool_residence as child
+        on mempool_links.child_no = child.stay_no
+    inner join mempool_residence as parent
+        on mempool_links.parent_no = parent.stay_no
+),
+
+related as (
+    select
+        day_no,
+        child_no as stay_no
+    from linked
+    union
+    select
+        day_no,
+        parent_no as stay_no
+    from linked
 ),
 
 -- One number stands for a day and a stay. With both as keys, all rows of a day may be joined with each other.
 waiting as materialized (
     select
-        by_day.day_no,
-        by_day.stay_no,
-        row_number() over (order by by_day.day_no, by_day.stay_no) as member_no,
-        by_day.fee_sat,
-        by_day.vsize_vb,
-        greatest(by_day.first_cut_no, day_cuts.first_cut_no) as first_cut_no,
-        least(by_day.last_cut_no, day_cuts.last_cut_no) as last_cut_no
-    from by_day
+        related.day_no,
+        related.stay_no,
+        row_number() over (order by related.day_no, related.stay_no) as member_no,
+        stay.fee_sat,
+        stay.vsize_vb,
+        greatest(stay.first_cut_no, day_cuts.first_cut_no) as first_cut_no,
+        least(stay.last_cut_no, day_cuts.last_cut_no) as last_cut_no
+    from related
+    inner join mempool_residence as stay
+        on related.stay_no = stay.stay_no
     inner join day_cuts
-        on by_day.node = day_cuts.node and by_day.day_no = day_cuts.day_no
+        on stay.node = day_cuts.node and related.day_no = day_cuts.day_no
 ),
 
 children as materialized (
     select
         waiting.day_no,
         waiting.member_no as child_no,
-        mempool_links.parent_no as parent_stay_no
-    from mempool_links
+        linked.parent_no as parent_stay_no
+    from linked
     inner join waiting
-        on mempool_links.child_no = waiting.stay_no
+        on linked.child_no = waiting.stay_no and linked.day_no = waiting.day_no
 ),
 
 links as materialized (

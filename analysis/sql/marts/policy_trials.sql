@@ -226,8 +226,9 @@ priced as (
     ) = 1
 ),
 
-lone as (
+stay_days as (
     select
+        stay.stay_no,
         stay.node,
         stay.txid,
         stay.entered_at,
@@ -244,11 +245,24 @@ lone as (
             )
         ) as day_no
     from mempool_residence as stay
-    anti join mempool_packages
-        on stay.stay_no = mempool_packages.stay_no
     where
         stay.first_cut_no <= stay.last_cut_no
         and stay.fee_sat / nullif(stay.vsize_vb, 0) > (select min(priced.least_sat_vb) from priced)
+),
+
+related_days as (
+    select distinct
+        stay_no,
+        first_cut_no // 1000000000 as day_no
+    from mempool_packages
+),
+
+-- On the days on which no relative waits beside it.
+lone as (
+    select stay_days.* exclude (stay_no)
+    from stay_days
+    anti join related_days
+        on stay_days.stay_no = related_days.stay_no and stay_days.day_no = related_days.day_no
 ),
 
 -- From the second cut of a run on, all relatives were there before the block's parent.
