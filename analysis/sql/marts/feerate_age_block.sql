@@ -13,10 +13,9 @@ feerate strategies). `plain` is fee / vsize, `package` the package feerate of me
 feerate of mempool_clusters. Package and cluster feerates are known at blocks only: a relative that enters between the
 moment and the block counts already, and a transaction that leaves between them keeps the feerate it had at the block
 before. Transactions without a known fee are not ranked. An empty block has X = 0 and no ratios. Blocks at which the
-mempool is not known have no row. Only two ranks per moment are needed, X and 2 X, so the mempool is not sorted at each
-moment. Stays are cut into spans of six hours, as the moments are numbered, ranked once per span and divided into
-n_age_buckets buckets by rank. Counting the waiting transactions of each bucket at each moment gives the bucket of the
-rank that is needed, and only the stays of that bucket are listed.
+mempool is not known have no row. Stays are ranked once per six hours, as the moments are numbered, and divided into
+n_age_buckets buckets by rank: only two ranks per moment are needed, X and 2 X. The number of each bucket that waits
+tells in which bucket such a rank is, and only its stays are listed.
 """
 cost = "24 rankings of a mempool per block: for eight moments by three kinds of feerate. A scan reads once."
 grain = ["block_hash", "node", "age_s", "feerate_kind"]
@@ -91,65 +90,66 @@ cut_bounds as (
         on mempool_cuts.node = distinct_moments.node and mempool_cuts.cut_no = distinct_moments.cut_no
 ),
 
-last_moment as (
-    select max(position) as position
-    from distinct_moments
-),
-
-stays as (
+begun as (
     select
         stay.stay_no,
         stay.node,
         stay.last_cut_no,
         stay.mined_cut_no,
-        stay.position,
         stay.fee_sat / stay.vsize_vb as feerate_sat_vb,
+        distinct_moments.moment_no as first_moment_no,
         -- The last cut tells the end where it is one, and where an R belongs to the C behind it.
         case
             when coalesce(stay.left_reason, 'conflict') not in ('mined', 'conflict') then stay.left_position
             -- In a range of cuts, what waits longer waits at the last moment of all.
-            when stay.first_cut_no <= stay.last_cut_no then coalesce(cut_bounds.position, last_moment.position)
+            when stay.first_cut_no <= stay.last_cut_no then coalesce(
+                cut_bounds.position, (select max(every_moment.position) from distinct_moments as every_moment)
+            )
         end as end_position
     from mempool_residence as stay
+    asof inner join distinct_moments
+        on stay.node = distinct_moments.node and stay.position < distinct_moments.position
     left join cut_bounds
         on stay.node = cut_bounds.node and stay.last_cut_no = cut_bounds.cut_no
-    cross join last_moment
     where stay.fee_sat is not null and stay.vsize_vb > 0
 ),
 
-begun as (
+day_moments as (
     select
-        stays.*,
-        distinct_moments.moment_no as first_moment_no
-    from stays
-    asof inner join distinct_moments
-        on stays.node = distinct_moments.node and stays.position < distinct_moments.position
+        node,
+        cut_no // 1000000000 as day_no,
+        min(moment_no) as first_moment_no,
+        max(moment_no) as last_moment_no
+    from distinct_moments
+    group by all
 ),
 
-waiting as (
+waiting_days as (
     select
-        begun.*,
-        distinct_moments.moment_no as last_moment_no
+        begun.* exclude (first_moment_no),
+        day_moments.day_no,
+        greatest(begun.first_moment_no, day_moments.first_moment_no) as first_moment_no,
+        least(end_moments.moment_no, day_moments.last_moment_no) as last_moment_no
     from begun
-    asof inner join distinct_moments
-        on begun.node = distinct_moments.node and begun.end_position >= distinct_moments.position
-    where begun.first_moment_no <= distinct_moments.moment_no
+    asof inner join distinct_moments as end_moments
+        on begun.node = end_moments.node and begun.end_position >= end_moments.position
+    inner join day_moments
+        on
+            begun.node = day_moments.node
+            and begun.first_moment_no <= day_moments.last_moment_no
+            and end_moments.moment_no >= day_moments.first_moment_no
 ),
 
 runs as (
     select
         'package' as feerate_kind,
-        stay_no,
-        first_cut_no,
-        last_cut_no,
+        * exclude (package_feerate_sat_vb),
         package_feerate_sat_vb as feerate_sat_vb
     from mempool_packages
     union all
     select
         'cluster' as feerate_kind,
-        stay_no,
-        first_cut_no,
-        last_cut_no,
+        * exclude (cluster_feerate_sat_vb),
         cluster_feerate_sat_vb as feerate_sat_vb
     from mempool_clusters
 ),
@@ -161,71 +161,39 @@ related as (
     from runs
 ),
 
-day_moments as (
-    select
-        node,
-        cut_no // 1000000000 as day_no,
-        min(moment_no) as first_moment_no,
-        max(moment_no) as last_moment_no
-    from distinct_moments
-    group by node, cut_no // 1000000000
-),
-
--- Without relatives, a transaction has one feerate of every kind: always, or on the days of some cuts.
+-- On a day without relatives, a transaction has one feerate of every kind.
 rated as (
     select
-        'any' as feerate_kind,
-        waiting.node,
-        waiting.stay_no,
-        waiting.mined_cut_no,
-        waiting.feerate_sat_vb,
-        waiting.first_moment_no,
-        waiting.last_moment_no
-    from waiting
-    anti join related
-        on waiting.stay_no = related.stay_no
-    union all
-    select
         case when related.stay_no is null then 'any' else 'plain' end as feerate_kind,
-        waiting.node,
-        waiting.stay_no,
-        waiting.mined_cut_no,
-        waiting.feerate_sat_vb,
-        greatest(waiting.first_moment_no, day_moments.first_moment_no) as first_moment_no,
-        least(waiting.last_moment_no, day_moments.last_moment_no) as last_moment_no
-    from waiting
-    semi join related as on_some_day
-        on waiting.stay_no = on_some_day.stay_no
-    inner join day_moments
-        on
-            waiting.node = day_moments.node
-            and waiting.first_moment_no <= day_moments.last_moment_no
-            and waiting.last_moment_no >= day_moments.first_moment_no
+        stay.node,
+        stay.stay_no,
+        stay.mined_cut_no,
+        stay.feerate_sat_vb,
+        stay.first_moment_no,
+        stay.last_moment_no
+    from waiting_days as stay
     left join related
-        on waiting.stay_no = related.stay_no and day_moments.day_no = related.day_no
+        on stay.stay_no = related.stay_no and stay.day_no = related.day_no
     union all
     select
         runs.feerate_kind,
-        waiting.node,
-        waiting.stay_no,
-        waiting.mined_cut_no,
+        stay.node,
+        stay.stay_no,
+        stay.mined_cut_no,
         runs.feerate_sat_vb,
         -- No moment behind or before a cut: the run waits at none.
-        greatest(coalesce(first_bound.next_moment_no, 9000000000000000000), waiting.first_moment_no) as first_moment_no,
+        greatest(coalesce(first_bound.next_moment_no, 9000000000000000000), stay.first_moment_no) as first_moment_no,
         least(
-            waiting.last_moment_no,
-            day_moments.last_moment_no,
-            if(runs.last_cut_no < waiting.last_cut_no, coalesce(last_bound.last_moment_no, -1), waiting.last_moment_no)
+            stay.last_moment_no,
+            if(runs.last_cut_no < stay.last_cut_no, coalesce(last_bound.last_moment_no, -1), stay.last_moment_no)
         ) as last_moment_no
     from runs
-    inner join waiting
-        on runs.stay_no = waiting.stay_no
-    inner join day_moments
-        on waiting.node = day_moments.node and runs.first_cut_no // 1000000000 = day_moments.day_no
+    inner join waiting_days as stay
+        on runs.stay_no = stay.stay_no and runs.first_cut_no // 1000000000 = stay.day_no
     left join cut_bounds as first_bound
-        on waiting.node = first_bound.node and runs.first_cut_no = first_bound.cut_no
+        on stay.node = first_bound.node and runs.first_cut_no = first_bound.cut_no
     left join cut_bounds as last_bound
-        on waiting.node = last_bound.node and runs.last_cut_no = last_bound.cut_no
+        on stay.node = last_bound.node and runs.last_cut_no = last_bound.cut_no
 ),
 
 spanned as (
@@ -353,20 +321,20 @@ totals as (
 ),
 
 -- The bucket of the last one inside X, and of the last one inside 2 X.
+multiples as (
+    select unnest([1, 2]) as multiple
+),
+
 limit_buckets as (
     select
-        *,
-        1 as multiple,
-        x - (n_up_to_here - n_waiting) as rank_in_bucket
+        bucket_counts.*,
+        multiples.multiple,
+        multiples.multiple * bucket_counts.x - (bucket_counts.n_up_to_here - bucket_counts.n_waiting) as rank_in_bucket
     from bucket_counts
-    where x > n_up_to_here - n_waiting and x <= n_up_to_here
-    union all
-    select
-        *,
-        2 as multiple,
-        2 * x - (n_up_to_here - n_waiting) as rank_in_bucket
-    from bucket_counts
-    where 2 * x > n_up_to_here - n_waiting and 2 * x <= n_up_to_here
+    cross join multiples
+    where
+        multiples.multiple * bucket_counts.x > bucket_counts.n_up_to_here - bucket_counts.n_waiting
+        and multiples.multiple * bucket_counts.x <= bucket_counts.n_up_to_here
 ),
 
 -- Places in those buckets that wait at the moment; the one of the rank is the limit.

@@ -259,7 +259,7 @@ related_days as (
 
 -- On the days on which no relative waits beside it.
 lone as (
-    select stay_days.* exclude (stay_no)
+    select stay_days.*
     from stay_days
     anti join related_days
         on stay_days.stay_no = related_days.stay_no and stay_days.day_no = related_days.day_no
@@ -268,6 +268,7 @@ lone as (
 -- From the second cut of a run on, all relatives were there before the block's parent.
 related as (
     select
+        stay.stay_no,
         stay.node,
         stay.txid,
         stay.entered_at,
