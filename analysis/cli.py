@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from enum import StrEnum
 from itertools import islice
@@ -122,7 +122,7 @@ def build(  # noqa: PLR0917 - typer passes every option by name
     rules, most_gb = pools or default_rules_dir(), memory_gb(memory)
     if only_plan:
         rows = [mart.row for mart in engine.plan(source, rules, target, chain)]
-        _write(engine.PLAN_COLUMNS, rows, Format.TABLE, folding="reason")
+        _write(engine.PLAN_COLUMNS, rows, Format.TABLE, folding=("reason",))
         return
     with _workers(engine_name) as workers:
         for _ in changes(source, chain) if watch else (None,):
@@ -159,7 +159,7 @@ def list_models(format_: FormatOption = Format.TABLE) -> None:
         for model in sorted(read_models(), key=attrgetter("name"))
         if model.layer == layer
     ]
-    _write(columns, rows, format_, folding="summary")
+    _write(columns, rows, format_, folding=("summary",), spare=("grain", "layer"))
     typer.echo(f"raw tables, which describe explains: {', '.join(RAW_TABLES)}", err=True)
 
 
@@ -181,7 +181,9 @@ def describe(
     typer.echo(found.text)
     if found.columns:
         typer.echo()
-        _write(descriptions.COLUMNS[1:4], [row[1:4] for row in found.rows], format_, folding="meaning")
+        _write(
+            descriptions.COLUMNS[1:4], [row[1:4] for row in found.rows], format_, folding=("type", "meaning")
+        )
 
 
 @app.command()
@@ -287,7 +289,7 @@ def check(
 
     with open_database(chosen_database(database, database_option)) as connection:
         results = checks.read_results(connection)
-    _write(checks.COLUMNS, [result.row for result in results], format_, folding="reason")
+    _write(checks.COLUMNS, [result.row for result in results], format_, folding=("reason",))
     typer.echo(checks.counted(results), err=format_ is not Format.TABLE)
     _stop_on_failure(results)
 
@@ -448,9 +450,17 @@ def sql_for(
 
 
 def _write(
-    columns: Sequence[str], rows: "Iterable[Row]", format_: Format, folding: str | None = None
+    columns: Sequence[str],
+    rows: "Iterable[Row]",
+    format_: Format,
+    *,
+    folding: Collection[str] = (),
+    spare: Sequence[str] = (),
 ) -> None:
-    """Write rows to standard output as a table, CSV or JSON; a table may wrap the column named `folding`."""
+    """Write rows to standard output as a table, CSV or JSON.
+
+    On a narrow terminal a table wraps the columns `folding`, and leaves out those in `spare` if it must.
+    """
     from analysis import row_output
 
     if format_ is Format.CSV:
@@ -460,7 +470,7 @@ def _write(
     else:
         from rich.console import Console
 
-        row_output.write_table(columns, rows, Console(), folding=folding)
+        row_output.write_table(columns, rows, Console(), folding=folding, spare=spare)
 
 
 @contextmanager

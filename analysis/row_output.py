@@ -10,10 +10,11 @@ import csv
 import datetime as dt
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +22,8 @@ from rich.text import Text
 HASH_BYTES: Final = 32
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 ENDLESS_WIDTH: Final = 100_000
+LEAST_FOLDED: Final = 30  # characters in a line of a wrapped column
+GAP_WIDTH: Final = 2  # between two columns of a table
 # A spreadsheet takes a text that begins with one of these for a formula; the last four are full-width forms.
 FORMULA_BEGINS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -79,27 +82,64 @@ def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
 
 
 def write_table(
-    columns: Sequence[str], rows: Iterable[Row], console: Console, *, folding: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Row],
+    console: Console,
+    *,
+    folding: Collection[str] = (),
+    spare: Sequence[str] = (),
 ) -> None:
-    """Print rows as a table on a console; if that is too narrow, wrap the column named `folding`.
+    """Print rows as a table on a console; if that is too narrow, wrap the columns named in `folding`.
 
-    If the terminal is too narrow and `folding` is None, each row becomes a block of lines, one per column.
-    Output that does not go to a terminal is as wide as the rows.
+    Where these would get less than LEAST_FOLDED characters, the `spare` columns are left out one by one, and
+    a last line names them. If the terminal is too narrow and nothing may wrap, each row becomes a block of
+    lines, one per column. Output that does not go to a terminal is as wide as the rows.
     """
     cells = [[inert(_cell(value)) for value in row] for row in rows]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, no_wrap=column != folding, overflow="fold")
-    for line in cells:
-        table.add_row(*(Text(cell) for cell in line))
+    left_out: list[str] = []
+    table = _table(columns, cells, folding, left_out)
     needed = console.measure(table, options=console.options.update(width=ENDLESS_WIDTH)).maximum
     if not console.is_terminal:
         console.width = max(needed, 1)
-    if needed <= console.width or folding is not None:
-        console.print(table)
+    if needed > console.width and not folding:
+        for block in _blocks(columns, cells):
+            console.print(block)
         return
-    for block in _blocks(columns, cells):
-        console.print(block)
+    for column in spare:
+        if _least_width(table, folding) <= console.width:
+            break
+        left_out.append(column)
+        table = _table(columns, cells, folding, left_out)
+    console.print(table)
+    if left_out:
+        text = f"left out on a terminal of this width: {', '.join(left_out)}; --format csv has all"
+        console.print(text, style="dim", highlight=False)
+
+
+def _table(
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    folding: Collection[str],
+    left_out: Collection[str],
+) -> Table:
+    """Return cells as a table without the columns `left_out`; only the columns `folding` may wrap."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = [place for place, column in enumerate(columns) if column not in left_out]
+    for place in shown:
+        table.add_column(columns[place], no_wrap=columns[place] not in folding, overflow="fold")
+    for line in cells:
+        table.add_row(*(Text(line[place]) for place in shown))
+    return table
+
+
+def _least_width(table: Table, folding: Collection[str]) -> int:
+    """Return the width that a table needs so that its wrapped columns can be read."""
+    widths = [
+        min(widest, LEAST_FOLDED) if column.header in folding else widest
+        for column in table.columns
+        for widest in [max(cell_len(str(text)) for text in (column.header, *column.cells))]
+    ]
+    return sum(widths) + GAP_WIDTH * (len(widths) - 1)
 
 
 def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[Table | Text]:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from unittest import mock
 
 import pytest
 
+from analysis.catalog import load_catalog
 from analysis.cli import main
 from analysis.engine import build
 from analysis.relations import RAW_TABLES
@@ -295,7 +297,22 @@ def test_numbers_below_zero_stay_numbers_in_csv(database: Path) -> None:
     assert result.stdout == "n,x\n-1,-0.5\n"
 
 
-def on_a_terminal(*arguments: str) -> str:
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_list_says_what_each_relation_is_on_a_terminal_of_any_width(columns: int) -> None:
+    """A narrow terminal loses the grain, never a name or a word of the summary; a last line says so."""
+    shown = re.sub(r"\x1b\[\d*m", "", on_a_terminal("list", columns=columns))
+    header, *lines = shown.splitlines()
+
+    at = header.index("summary")
+    begin = next(number for number, line in enumerate(lines) if line.startswith("stays_overlap "))
+    end = next(number for number in range(begin + 1, len(lines)) if lines[number][:1].isalpha())
+    words = " ".join(line[at:].strip() for line in lines[begin:end])
+    assert words == load_catalog().by_name["stays_overlap"].summary
+    assert any(line.startswith("own_transactions_were_waiting ") for line in lines)
+    assert ("left out on a terminal of this width: grain" in shown) == (columns < 110)
+
+
+def on_a_terminal(*arguments: str, columns: int = 100) -> str:
     """Run the command with a terminal as standard output and return what the terminal shows."""
     controller, terminal = pty.openpty()
     chunks: list[bytes] = []
@@ -313,7 +330,7 @@ def on_a_terminal(*arguments: str) -> str:
         with (
             os.fdopen(terminal, "w") as screen,
             mock.patch.object(sys, "argv", ["pool-analysis", *arguments]),
-            mock.patch.dict(os.environ, {"TERM": "xterm-256color", "COLUMNS": "100"}),
+            mock.patch.dict(os.environ, {"TERM": "xterm-256color", "COLUMNS": str(columns)}),
             redirect_stdout(screen),
             pytest.raises(SystemExit) as end,
         ):
