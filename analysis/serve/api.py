@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.routing import APIRoute
 
 from analysis.catalog import Model, load_catalog
+from analysis.errors import AnalysisError
 from analysis.mempool_at import LISTED_COLUMNS, said
 from analysis.serve import lookups
 from analysis.serve.answers import Answer, Problem, csv_answer, envelope, json_answer, one_object
@@ -45,10 +47,30 @@ NodeQuery = Annotated[
 NamePath = Annotated[str, Path(max_length=LONGEST_NAME)]
 
 
+class UnknownParameterError(AnalysisError):
+    """Means that an address does not take a parameter of a request; the message names those it takes."""
+
+
+def _refuse_unknown_parameters(request: Request) -> None:
+    """Raise UnknownParameterError if the request has a parameter that its route does not take.
+
+    A misspelt parameter would otherwise be left out, and the answer would be that to another question.
+    """
+    route: APIRoute = request.scope["route"]
+    taken = [parameter.alias for parameter in route.dependant.query_params]
+    if not request.query_params.keys() <= set(taken):
+        names = f"it takes {', '.join(taken)}" if taken else "it takes none"
+        raise UnknownParameterError(f"this address does not take such a parameter; {names}")
+
+
+KNOWN_PARAMETERS: Final = Depends(_refuse_unknown_parameters)
+
+
 def api_router(results: Results) -> APIRouter:
     """Return the routes of the API over a database."""
     router = APIRouter(
         prefix="/api/v1",
+        dependencies=[KNOWN_PARAMETERS],
         responses={status: {"model": Problem} for status in (404, 422, 503)},
     )
     _add_pools(router, results)
@@ -61,7 +83,10 @@ def api_router(results: Results) -> APIRouter:
 
 def csv_router(results: Results) -> APIRouter:
     """Return the routes of CSV files: /pools.csv, /blocks.csv, /mempool.csv and /marts/NAME.csv."""
-    router = APIRouter(responses={200: {"content": {"text/csv": {}}, "description": "CSV"}})
+    router = APIRouter(
+        dependencies=[KNOWN_PARAMETERS],
+        responses={200: {"content": {"text/csv": {}}, "description": "CSV"}},
+    )
 
     @router.get("/pools.csv", summary="Shares of all pools in a time window, as CSV")
     def pools_csv(window: WindowQuery = "30d") -> Response:

@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from analysis.errors import AnalysisError, MomentError
 from analysis.serve.answers import problem
-from analysis.serve.api import api_router, csv_router
+from analysis.serve.api import UnknownParameterError, api_router, csv_router
 from analysis.serve.kept import MOMENT_S, MOMENTARY, KeptAnswers
 from analysis.serve.live_feed import LiveFeed
 from analysis.serve.lookups import NotFoundError
@@ -147,6 +147,8 @@ def _add_errors(app: FastAPI) -> None:
     def failed(request: Request, error: AnalysisError) -> Response:
         if isinstance(error, NotFoundError | MomentError):
             return refused(request, HTTPStatus.NOT_FOUND, _sentence(str(error)))
+        if isinstance(error, UnknownParameterError):
+            return refused(request, HTTPStatus.UNPROCESSABLE_ENTITY, _sentence(str(error)))
         if isinstance(error, BusyError | NotBuiltError):
             return refused(request, HTTPStatus.SERVICE_UNAVAILABLE, _sentence(str(error)))
         sys.stderr.write(f"{request.url.path!r}: {error}\n")
