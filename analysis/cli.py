@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from analysis.command_options import DatabaseArgument, DatabaseOption, chosen_database, memory_gb
-from analysis.errors import AnalysisError, DatabaseError
+from analysis.errors import AnalysisError, DatabaseError, UnknownNodeError
 from analysis.relations import RAW_TABLES, check_relation, relation_names
 from analysis.release.cli import release, verify
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
@@ -238,7 +238,10 @@ def mempool(  # noqa: PLR0917 - typer passes every option by name
 
     moment = None if at is None else mempool_at.moment_of(at)
     with open_database(chosen_database(database, database_option)) as connection:
-        found = mempool_at.mempool_at(connection, moment, node, limit=limit)
+        try:
+            found = mempool_at.mempool_at(connection, moment, node, limit=limit)
+        except UnknownNodeError as error:
+            raise DatabaseError(f"{error}; those that were: {', '.join(error.nodes)}") from None
     if found.totals is None:
         raise DatabaseError(
             f"the mempool of {found.node} is not known at {mempool_at.written(found.at)}."

@@ -44,6 +44,17 @@ class MomentError(DatabaseError):
     """Means that no mempool can be replayed: the text is no time, or no such node was watched."""
 
 
+class UnknownNodeError(MomentError):
+    """Means that no node of the given name was watched; `nodes` are the names of those that were.
+
+    The message repeats no name, because strangers can ask over HTTP; the command line adds them.
+    """
+
+    def __init__(self, nodes: tuple[str, ...]) -> None:
+        super().__init__("no node of this name was watched")
+        self.nodes = nodes
+
+
 class UnknownRelationError(DatabaseError):
     """Means that no mart or staging view has the given name; the message gives the nearest names."""
 

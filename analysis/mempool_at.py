@@ -15,7 +15,7 @@ from typing import Any, Final
 import duckdb
 
 from analysis.database import version_explained
-from analysis.errors import MomentError
+from analysis.errors import MomentError, UnknownNodeError
 
 Row = Mapping[str, Any]
 BLOCK_VB: Final = 1_000_000
@@ -238,8 +238,8 @@ def mempool_at(
 
     It lists `limit` transactions by falling chunk feerate, after the first `offset`. Without `at` the moment
     is the last one at which the node was watched; without `node` the first node that was watched at that
-    moment is taken. Raises MomentError if no node was ever watched, or none of that name, and DatabaseError
-    for a database that another version built.
+    moment is taken. Raises MomentError if no node was ever watched, UnknownNodeError if none of that name
+    was, and DatabaseError for a database that another version built.
     """
     ends = _rows(
         connection,
@@ -247,12 +247,10 @@ def mempool_at(
         " GROUP BY node ORDER BY to_at DESC, node",
     )
     named = [row for row in ends if node in (None, row["node"])]
+    if not ends:
+        raise MomentError("no node's mempool was watched; pool-collector run watches one")
     if not named:
-        raise MomentError(
-            "no node's mempool was watched; pool-collector run watches one"
-            if not ends
-            else "no node of this name was watched; pool-analysis show coverage_summary names all"
-        )
+        raise UnknownNodeError(tuple(row["node"] for row in ends))
     moment = at or named[0]["to_at"]
     verdicts = _rows(connection, VERDICTS, at=moment)
     watched = [row["node"] for row in verdicts if row["is_observed"]]

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from analysis.errors import UnknownNodeError
 from analysis.mempool_at import Mempool, mempool_at, moment_of, said, steps_around
+from analysis.serve.lookups import NotFoundError
 from analysis.serve.results import Reader
 
 STEPS_S: Final = (3600, 600, 60, 1)
@@ -15,10 +17,13 @@ def replay(reader: Reader, at: str | None, node: str | None, *, limit: int, offs
     """Return a node's mempool as of a moment; `at` and `node` are texts of a request.
 
     Without `at` it is the newest moment, without `node` a node that was watched then. Raises MomentError for
-    what is no time, and for a node that was never watched.
+    what is no time, and NotFoundError for a node that was never watched.
     """
     moment = moment_of(at) if at else None
-    return mempool_at(reader.cursor, moment, node or None, limit=limit, offset=offset)
+    try:
+        return mempool_at(reader.cursor, moment, node or None, limit=limit, offset=offset)
+    except UnknownNodeError as error:
+        raise NotFoundError(f"{error}; /api/v1/coverage names all") from None
 
 
 def replayed(

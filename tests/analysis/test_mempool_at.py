@@ -167,7 +167,7 @@ def test_the_command_tells_the_verdict_first(database: Path) -> None:
         (["--at", "2025-01-01"], "the observation begins at 2026-01-01T00:01:40Z"),
         (["--at", "2027-01-01"], "ended at 2026-01-01T00:06:40Z (shutdown)"),
         (["--at", "now"], "write it in UTC"),
-        (["--node", "other"], "no node of this name was watched"),
+        (["--node", "other"], "no node of this name was watched; those that were: n\n"),
     ],
 )
 def test_a_moment_that_is_not_known_is_no_empty_mempool(

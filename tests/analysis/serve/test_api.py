@@ -140,7 +140,7 @@ def test_every_mart_is_offered_as_json_and_csv(site: Site) -> None:
         ("/api/v1/transactions/abc", 404, "64 hex digits"),
         ("/api/v1/transactions/" + "00" * 32, 404, "and no block of this dataset"),
         ("/api/v1/mempool?at=yesterday", 404, "write it in UTC"),
-        ("/api/v1/mempool?node=nobody", 404, "node of this name was watched"),
+        ("/api/v1/mempool?node=nobody", 404, "was watched; /api/v1/coverage names all"),
         ("/mempool.csv?at=2020-01-01", 404, "begins at 2026-01-01T00:00:00Z"),
         ("/api/v1/marts/stg_blocks", 404, "no such mart"),
         ("/api/v1/marts/pool_share;DROP", 404, "no such mart"),
