@@ -105,6 +105,17 @@ class ServerUnavailable(FetchError):  # noqa: N818 - a state of the server, not 
         self.retry_after_s = retry_after_s
 
 
+class ServerUnreachable(ServerUnavailable):
+    """Means that no connection to a server can be made: its name is unknown here, or nobody answers there.
+
+    `server` is its name and port.
+    """
+
+    def __init__(self, message: str, server: str) -> None:
+        super().__init__(message)
+        self.server = server
+
+
 class UploadRuns(DatasetError):  # noqa: N818 - what another process does, not a mistake
     """Means that another upload of the dataset runs; it may be asked again when that has ended."""
 

@@ -85,7 +85,12 @@ def _tell(outcomes: "Sequence[FetchResult]", *, is_history: bool) -> None:
     n_failed = sum(not outcome.is_fetched for outcome in outcomes)
     n_incomplete = sum(bool(outcome.problems) for outcome in outcomes)
     if n_failed == len(outcomes):
-        raise FetchError("nothing could be fetched; is this machine connected, and are the addresses right?")
+        if all(outcome.n_unreached == len(outcome.problems) for outcome in outcomes):
+            raise FetchError(
+                "nothing could be fetched, as no server could be reached; check the network of this machine "
+                "(HTTPS_PROXY names a proxy, if it needs one) and run the same command again"
+            )
+        raise FetchError("nothing could be fetched; the lines above say why")
     if n_incomplete and not is_history:
         raise FetchError(f"{n_incomplete} of {len(outcomes)} data sets are not complete; run it again later")
 

@@ -13,20 +13,21 @@ import queue
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import requests
-from requests.exceptions import SSLError
+from requests.exceptions import ConnectTimeout, SSLError
 
 from collector.backoff import Backoff
 from collector.dataset.files import FILE_MODE, sync_folder, write_atomically
-from collector.errors import NO_SPACE, FetchError, NotWritable, ServerUnavailable
+from collector.errors import NO_SPACE, FetchError, NotWritable, ServerUnavailable, ServerUnreachable
 from collector.fetch.data_sets import RemoteFile, check_url
 from collector.log import printable
 
@@ -35,6 +36,10 @@ LEAST_BYTES: Final = 1024  # that must arrive in each period of `stall_s`
 MOST_REDIRECTS: Final = 5
 MOST_ATTEMPTS: Final = 1000  # also if each brings a little
 LONGEST_PAUSE_S: Final = 60.0
+CONNECT_S: Final = 10.0  # in which a connection must be made
+# A server that has not answered yet is tried less: this machine may have no network at all.
+FIRST_ATTEMPTS: Final = 3
+FIRST_S: Final = 10.0  # after which no new attempt begins
 MOST_ASKED_PAUSE_S: Final = 120.0  # a server that asks for a longer pause is left alone
 MOST_SUMS_BYTES: Final = 1 << 20
 LATER: Final = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
@@ -126,13 +131,18 @@ class PartialFile:
 
 @dataclass
 class Downloader:
-    """Downloads files one after the other, and gives up on slow servers. Bounds on time are in seconds."""
+    """Downloads files one after the other, and gives up on slow servers. Bounds on time are in seconds.
+
+    A server that cannot be reached is given up soon, and is not asked again, unless it has answered before.
+    """
 
     stop: threading.Event = field(default_factory=threading.Event)
     stall_s: float = 60.0  # a server that sends less than LEAST_BYTES in this time has stalled
     attempts: int = 6  # in a row that bring almost nothing
     first_pause_s: float = 1.0
     session: requests.Session = field(default_factory=requests.Session)
+    _answered: set[str] = field(default_factory=set)  # servers that have answered at least once
+    _given_up: set[str] = field(default_factory=set)  # servers that could not be reached
 
     def __post_init__(self) -> None:
         self.session.auth = lambda request: request  # no login from ~/.netrc is sent
@@ -176,10 +186,11 @@ class Downloader:
     def _receive_all(self, file: RemoteFile, part: PartialFile, progress: Progress) -> None:
         """Request a file again and again until it is complete, with pauses that grow.
 
-        Raises FetchError after too many attempts without progress.
+        Raises FetchError after too many attempts without progress, and ServerUnreachable where no server
+        answered.
         """
         pauses = Backoff(self.first_pause_s, LONGEST_PAUSE_S)
-        n_fruitless = 0
+        n_fruitless, begun_s = 0, time.monotonic()
         for _ in range(MOST_ATTEMPTS):
             before = part.size()
             try:
@@ -196,12 +207,25 @@ class Downloader:
                     pauses.reset()
             else:
                 return
-            if n_fruitless >= self.attempts or failure.retry_after_s > MOST_ASKED_PAUSE_S:
+            if self._gives_up(failure, n_fruitless, time.monotonic() - begun_s):
                 break
             if self.stop.wait(max(pauses.next_s(), failure.retry_after_s)):
                 break
         kept = f"; {part.size():,} bytes are kept: the same command goes on with them" if part.size() else ""
+        if isinstance(failure, ServerUnreachable):
+            raise ServerUnreachable(f"{failure}{kept}", failure.server) from None
         raise FetchError(f"{failure}{kept}") from None
+
+    def _gives_up(self, failure: ServerUnavailable, n_fruitless: int, for_s: float) -> bool:
+        """Return whether to ask no more for a file, after `n_fruitless` attempts in a row in `for_s` seconds.
+
+        A server that was never reached is then not asked for other files either.
+        """
+        if not isinstance(failure, ServerUnreachable):
+            return n_fruitless >= self.attempts or failure.retry_after_s > MOST_ASKED_PAUSE_S
+        if n_fruitless >= FIRST_ATTEMPTS or for_s > FIRST_S:
+            self._given_up.add(failure.server)
+        return failure.server in self._given_up
 
     def _receive(self, file: RemoteFile, part: PartialFile, progress: Progress) -> None:
         """Send one request for a file, and append the answer to the partial file, until that is complete.
@@ -316,14 +340,16 @@ class Downloader:
         It runs in a thread, because a server that sends its header byte by byte resets every time limit of
         the library. A thread that is given up ends with the process.
         """
+        server = urlsplit(url).netloc
+        if server in self._given_up:
+            raise ServerUnreachable(f"cannot reach {url} ({server} did not answer before)", server)
+        limits = (min(CONNECT_S, self.stall_s / 2), self.stall_s)  # to connect, and between two bytes
         answers: queue.SimpleQueue[requests.Response | Exception] = queue.SimpleQueue()
 
         def ask() -> None:
             try:
                 answers.put(
-                    self.session.get(
-                        url, headers=headers, stream=True, allow_redirects=False, timeout=self.stall_s
-                    )
+                    self.session.get(url, headers=headers, stream=True, allow_redirects=False, timeout=limits)
                 )
             except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits
                 answers.put(error)
@@ -336,11 +362,16 @@ class Downloader:
         if isinstance(answer, requests.ReadTimeout):  # of the library or of this method, whichever ends first
             raise ServerUnavailable(f"{url} did not answer within {self.stall_s:g} s")
         if isinstance(answer, requests.Response):
+            self._answered.add(server)
             return answer
         if isinstance(answer, SSLError):
             raise FetchError(f"{url}: the server's certificate is not accepted ({_why(answer)})")
         if isinstance(answer, requests.RequestException):
-            raise ServerUnavailable(f"cannot reach {url} ({_why(answer)})")
+            is_late = isinstance(answer, ConnectTimeout)
+            why = f"no connection within {limits[0]:g} s" if is_late else _why(answer)
+            if _is_unconnected(answer) and server not in self._answered:
+                raise ServerUnreachable(f"cannot reach {url} ({why})", server)
+            raise ServerUnavailable(f"cannot reach {url} ({why})")
         raise answer
 
     def _may_resume(self, file: RemoteFile, part: PartialFile) -> bool:
@@ -485,6 +516,14 @@ def _in_words(folder: Path) -> Iterator[None]:
                 "same command"
             ) from None
         raise NotWritable(f"cannot write to {folder}: {error.strerror}") from None
+
+
+def _is_unconnected(error: requests.RequestException) -> bool:
+    """Return whether an error means that no connection was made: no such name, refused, or no answer.
+
+    requests wraps such a failure in an error that has a `reason`; what fails later has none.
+    """
+    return any(getattr(part, "reason", None) is not None for part in error.args)
 
 
 def _why(error: BaseException) -> str:

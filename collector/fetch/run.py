@@ -9,7 +9,14 @@ from typing import Final, Protocol
 
 from collector.dataset.files import FOLDER_LOCK, lock_taken, make_folder
 from collector.dataset.open import Dataset
-from collector.errors import CollectorError, DatasetError, DecodeError, FetchError, NotWritable
+from collector.errors import (
+    CollectorError,
+    DatasetError,
+    DecodeError,
+    FetchError,
+    NotWritable,
+    ServerUnreachable,
+)
 from collector.external.header_files import reader_for
 from collector.external.imported_rows import ImportFile, Origin, read_import, store_import
 from collector.external.providers import read_files
@@ -42,6 +49,7 @@ class FetchResult:
     n_new: int = 0  # rows that the dataset did not have
     folder: Path | None = None  # of files that another command reads
     problems: list[str] = field(default_factory=list)
+    n_unreached: int = 0  # of the problems: no connection to the server was made
 
     @property
     def is_fetched(self) -> bool:
@@ -56,11 +64,10 @@ class FetchResult:
         else:
             done += f"; in {self.folder}"
         lines = [done] if self.is_fetched else []
-        lines += [f"{self.name}: {problem}" for problem in self.problems[:MOST_SHOWN]]
-        if len(self.problems) > MOST_SHOWN:
-            lines.append(
-                f"{self.name}: and {counted(len(self.problems) - MOST_SHOWN, 'more file')} that failed"
-            )
+        n_shown = 1 if self.n_unreached == len(self.problems) else MOST_SHOWN
+        lines += [f"{self.name}: {problem}" for problem in self.problems[:n_shown]]
+        if len(self.problems) > n_shown:
+            lines.append(f"{self.name}: and {counted(len(self.problems) - n_shown, 'more file')} that failed")
         return lines
 
 
@@ -104,7 +111,7 @@ class Fetch:
         files = list(data_set.files_of(days))
         pause = threading.Event()
         for number, file in enumerate(files, start=1):
-            if number > 1 and data_set.pause_s:
+            if number > 1 and data_set.pause_s and not outcome.n_unreached:
                 pause.wait(data_set.pause_s)
             self.watch.begin(f"{data_set.name}/{file.file_name}", number, len(files))
             try:
@@ -113,6 +120,7 @@ class Fetch:
                 raise
             except CollectorError as error:
                 outcome.problems.append(str(error))
+                outcome.n_unreached += isinstance(error, ServerUnreachable)
         if not any(folder.iterdir()):
             folder.rmdir()
         return outcome

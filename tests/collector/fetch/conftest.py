@@ -81,6 +81,7 @@ class Site:
     """What a server has, what it was asked for, and at which request of a path it misbehaves."""
 
     url: str = ""
+    end: Callable[[], None] = lambda: None  # ends the server
     files: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     misbehaviours: dict[str, dict[int, Misbehaviour]] = field(default_factory=dict)
@@ -103,15 +104,19 @@ class Site:
 def site() -> Iterator[Site]:
     """Run a server on a free loopback port."""
     server = Server(("127.0.0.1", 0), Handler)
-    found = Site(f"http://127.0.0.1:{server.server_address[1]}")
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+
+    found = Site(f"http://127.0.0.1:{server.server_address[1]}", end)
     server.site = found
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield found
     finally:
-        server.shutdown()
-        server.server_close()
+        end()
 
 
 @pytest.fixture

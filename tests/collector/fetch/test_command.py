@@ -252,8 +252,20 @@ def test_if_nothing_comes_the_exit_status_says_so(
 ) -> None:
     """Also with --history; no dataset is made."""
     assert world.fetch(data_set("gone", f"{site.url}/gone.csv"), "--history") == 1
-    assert "nothing could be fetched" in capsys.readouterr().err
+    assert "nothing could be fetched; the lines above say why" in capsys.readouterr().err
     assert not (world.folder / "dataset").exists()
+
+
+def test_without_a_network_the_error_says_what_to_do(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line has the address and the reason, one counts the other files, and one says what to check."""
+    more = '[[data_set.file]]\nurl = "http://127.0.0.1:1/more.csv"'
+    assert world.fetch(data_set("away", "http://127.0.0.1:1/labels.csv", file=more), "away") == 1
+    said = capsys.readouterr().err
+    assert "away: cannot reach http://127.0.0.1:1/labels.csv (Connection refused)" in said
+    assert "away: and 1 more file that failed" in said
+    assert "no server could be reached; check the network of this machine" in said
 
 
 def test_a_misspelt_name_is_answered_with_the_right_one(

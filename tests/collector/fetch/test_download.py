@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import FetchError, NotWritable
+from collector.errors import FetchError, NotWritable, ServerUnreachable
 from collector.fetch.data_sets import RemoteFile
 from collector.fetch.download import Downloader, PartialFile
 
@@ -395,6 +395,42 @@ def test_a_server_that_is_not_there_is_named(downloader: Downloader, cache: Path
         FetchError, match=r"cannot reach http://127\.0\.0\.1:1/file\.bin \(Connection refused"
     ):
         downloader.download(RemoteFile(url="http://127.0.0.1:1/file.bin"), cache)
+
+
+class CountedPauses(threading.Event):
+    """A stop event that is never set, and counts the pauses between attempts instead of waiting."""
+
+    n_pauses = 0
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - as in threading.Event
+        """Return at once that the pause is over."""
+        self.n_pauses += 1
+        return False
+
+
+def test_a_server_that_cannot_be_reached_is_given_up_soon(cache: Path) -> None:
+    """The first file costs two pauses, another file of the same server none, also in another folder."""
+    pauses = CountedPauses()
+    downloader = Downloader(stop=pauses)
+    with pytest.raises(ServerUnreachable, match="Connection refused"):
+        downloader.download(RemoteFile(url="http://127.0.0.1:1/file.bin"), cache)
+    assert pauses.n_pauses == 2
+    with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:1 did not answer before"):
+        downloader.download(RemoteFile(url="http://127.0.0.1:1/other.bin"), cache)
+    assert pauses.n_pauses == 2
+
+
+def test_a_server_that_has_answered_is_tried_for_longer(site: Site, cache: Path) -> None:
+    """If it goes away in the middle, that is no reason to give it up at once."""
+    pauses = CountedPauses()
+    downloader = Downloader(stop=pauses)
+    downloader.download(site.put("/file.bin", CONTENT), cache)
+    site.end()
+    downloader.session.close()  # also the connection that it keeps
+    with pytest.raises(FetchError, match="Connection refused") as raised:
+        downloader.download(RemoteFile(url=f"{site.url}/other.bin"), cache)
+    assert not isinstance(raised.value, ServerUnreachable)
+    assert pauses.n_pauses == downloader.attempts - 1
 
 
 SCRIPT = """
