@@ -2,13 +2,15 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from collector.check.model import BREACH, OK, CheckResult
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
 from collector.log import counted, printable
+
+LEFTOVERS: Final = "leftovers"  # the check that looks also at locks and folders
 
 
 def check_dataset(
@@ -35,10 +37,24 @@ def check_dataset(
         print(json.dumps({"ok": not n_breached, "checks": [asdict(result) for result in results]}, indent=1))
     else:
         _print(results)
-        print(
-            f"{n_breached} of {counted(len(results), 'check')} found a breach" if n_breached else "no breach"
-        )
+        print(_verdict(results, n_breached))
     raise typer.Exit(1 if n_breached else 0)
+
+
+def _verdict(results: list[CheckResult], n_breached: int) -> str:
+    """Return the last line: how many checks found a breach, and how many had nothing to look at."""
+    if n_breached:
+        verdict = f"{n_breached} of {counted(len(results), 'check')} found a breach"
+    elif all(_had_nothing(result) for result in results if result.name != LEFTOVERS):
+        return "no breach, because there was nothing to look at: the dataset holds no rows"
+    else:
+        verdict = "no breach"
+    n_idle = sum(map(_had_nothing, results))
+    return f"{verdict}; {counted(n_idle, 'check')} had nothing to look at" if n_idle else verdict
+
+
+def _had_nothing(result: CheckResult) -> bool:
+    return result.status == OK and not result.n_rows
 
 
 def _print(results: list[CheckResult]) -> None:
@@ -48,7 +64,8 @@ def _print(results: list[CheckResult]) -> None:
     grid = Grid("check", "result", "looked at", "found", "what holds when it is ok", box=None)
     for result in results:
         found = str(result.n_found) if result.n_found else ""
-        grid.add_row(result.name, result.status, str(result.n_rows), found, result.title)
+        status = "no data" if _had_nothing(result) else result.status
+        grid.add_row(result.name, status, str(result.n_rows), found, result.title)
     Console().print(grid, markup=False, highlight=False)
     for result in results:
         if result.status == OK:

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -355,7 +356,7 @@ def test_the_command_prints_a_table_or_json_and_fails_on_a_breach(tmp_path: Path
     rows = make_rows()
     dataset = write(tmp_path / "d", rows)
     clean = run_check(dataset.root)
-    assert (clean.exit_code, clean.stdout.splitlines()[-1]) == (0, "no breach")
+    assert (clean.exit_code, clean.stdout.splitlines()[-1][:10]) == (0, "no breach;")
     write(tmp_path / "d", {"templates": rows["templates"]}, stem="again")
     broken = run_check(dataset.root, "--json")
     assert broken.exit_code == 1
@@ -365,6 +366,23 @@ def test_the_command_prints_a_table_or_json_and_fails_on_a_breach(tmp_path: Path
     assert (shown.exit_code, "mend: " in shown.stdout) == (1, True)
     assert run_check(dataset.root, "--nonsense").exit_code == 2
     assert isinstance(run_check(tmp_path).exception, DatasetError)  # which `main` prints, with status 1
+
+
+def test_a_check_that_saw_nothing_does_not_say_ok(tmp_path: Path) -> None:
+    """It says that it had no data, and so does the last line; a program reads how much was looked at."""
+    rows = make_rows()
+    write(tmp_path / "d", {name: rows[name] for name in ("blocks", "transactions")})
+    some = run_check(tmp_path / "d").stdout
+    results = {line.split()[0]: line.split()[1:4] for line in some.splitlines() if line[1:2].isalpha()}
+    assert results["subsidies"][0] == "ok"
+    assert results["templates"] == ["no", "data", "0"]
+    assert re.fullmatch(r"no breach; \d+ checks had nothing to look at", some.splitlines()[-1])
+
+    Dataset.open(tmp_path / "empty", "main", create=True)
+    empty = run_check(tmp_path / "empty")
+    assert empty.exit_code == 0
+    assert empty.stdout.splitlines()[-1].startswith("no breach, because there was nothing to look at")
+    assert " ok " not in empty.stdout.partition("leftovers")[0].partition("\n")[2]
 
 
 def run_check(*arguments: Path | str) -> Result:
