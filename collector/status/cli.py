@@ -44,7 +44,7 @@ def _print(status: Status) -> None:
     grid = Grid("table", box=None)
     for number in ("files", "rows", "MB"):
         grid.add_column(number, justify="right")
-    for span in ("first", "last"):
+    for span in ("first (UTC)", "last (UTC)"):
         grid.add_column(span)
     for table in status.tables:
         if table.n_files:
@@ -70,12 +70,13 @@ def _store_line(store: StoreStatus) -> str:
         text += "has every sealed file"
     if store.is_blocked:
         text += "; it takes no files now, /readyz says why"
-    return text if store.complete_at is None else f"{text}; complete at {store.complete_at}"
+    return text if store.complete_at is None else f"{text}; complete at {store.complete_at} UTC"
 
 
 def _cells(table: TableStatus) -> tuple[str, ...]:
     size = f"{table.n_bytes / 1e6:.1f}"
-    span = ((end or "")[:TO_THE_MINUTE] for end in (table.first, table.last))
+    ends = (end or "" for end in (table.first, table.last))
+    span = (f"block {end}" if end.isdigit() else end[:TO_THE_MINUTE] for end in ends)
     return table.name, str(table.n_files), str(table.n_rows), size, *span
 
 
@@ -83,10 +84,10 @@ def _lines(node: NodeStatus) -> list[str]:
     running = "followed now" if node.is_running else "not followed now"
     lines = [
         f"node {printable(node.name)} {printable(node.software)}: {running}",
-        f"  session {node.session}, the last of {node.n_sessions}, began {node.started_at}",
+        f"  session {node.session}, the last of {node.n_sessions}, began {node.started_at} UTC",
     ]
     if node.observed_until is not None:
-        lines.append(f"  recorded until {node.observed_until}, {lasted(node.behind_s or 0)} ago")
+        lines.append(f"  recorded until {node.observed_until} UTC, {lasted(node.behind_s or 0)} ago")
     stored = "none" if node.stored_height is None else node.stored_height
     lines.append(f"  node's tip {node.tip_height}, highest stored block {stored}")
     if node.rows_per_s is not None:
@@ -104,7 +105,7 @@ def _lines(node: NodeStatus) -> list[str]:
         lines.append(
             f"  now: {step}{away}; {counted(queued, 'message')} queued, {waiting} waiting for their rows"
         )
-    lines.append(f"  gaps in the last day: {len(node.gaps) or 'none'}")
+    lines.append(f"  gaps in the last day (times in UTC): {len(node.gaps) or 'none'}")
     newest = sorted(node.gaps, key=lambda gap: gap.from_at)[-MOST_GAPS:]
     if len(newest) < len(node.gaps):
         lines.append(f"    the last {MOST_GAPS} of them; --json has all")

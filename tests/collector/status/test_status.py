@@ -1,6 +1,7 @@
 """Test `pool-collector status`: counts, rates, gaps and the state of a running collector, without a node."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -165,7 +166,9 @@ def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> Non
     shown = CliRunner().invoke(app, ["status", str(dataset.root)])
     assert shown.exit_code == 0
     assert "no collector is running" in shown.stdout
-    assert "recorded until 2024-10-04 00:00:07" in shown.stdout
+    assert "recorded until 2024-10-04 00:00:07 UTC" in shown.stdout
+    assert "first (UTC)" in shown.stdout
+    assert re.search(r"blocks +1 +3 +0\.0 +block 100 +block 102", shown.stdout)
     assert max(map(len, shown.stdout.splitlines()[1:])) <= 80  # the first has a path
     said = CliRunner().invoke(app, ["status", str(dataset.root), "--json"])
     assert json.loads(said.stdout)["nodes"][0]["tip_height"] == 102
@@ -185,7 +188,7 @@ def test_many_gaps_do_not_fill_the_screen(tmp_path: Path) -> None:
     ]
     root = write(tmp_path / "d", rows).root
     shown = CliRunner().invoke(app, ["status", str(root)]).stdout
-    assert "gaps in the last day: 30\n    the last 20 of them; --json has all" in shown
+    assert "gaps in the last day (times in UTC): 30\n    the last 20 of them; --json has all" in shown
     assert shown.count(", 15.0 min (gap)") == 19
     assert "to now, 5.0 min (gap)" in shown
     assert "recorded until" in shown
