@@ -24,6 +24,7 @@ from analysis.report.text import (
 )
 
 MAX_TABLE_ROWS: Final = 60
+FEW_MORE: Final = 0.1  # of the rows that a table shows: so few more are shown as well
 FOLDED_FROM: Final = 24
 GROUPINGS: Final[Mapping[str, str]] = MappingProxyType({"owner": "Owner", "proxy": "Templates"})
 
@@ -127,6 +128,11 @@ def text_head(label: str, name: str) -> RowHead:
     return RowHead(label, lambda row: text_of(row[name]))
 
 
+def shown_rows(rows: Sequence[Row], most: int = MAX_TABLE_ROWS) -> Sequence[Row]:
+    """Return the rows that a table shows: all, or the first `most` if many more would follow."""
+    return rows if len(rows) <= most * (1 + FEW_MORE) else rows[:most]
+
+
 def mart_table(
     table_id: str,
     caption: str,
@@ -140,12 +146,13 @@ def mart_table(
     note: str = "",
     is_folded: bool | None = None,
 ) -> Table:
-    """Return a table from rows of a mart. It shows at most 60 rows, and a note says how to see the others.
+    """Return a table from rows of a mart: of many rows the first 60, with a note on how to see the others.
 
     `records` are the rows for the CSV, if they are not `rows`, and `n_records` is how many the mart has. A
     table of more than 24 rows is folded, unless `is_folded` decides it.
     """
-    cut = len(rows) - MAX_TABLE_ROWS
+    shown = shown_rows(rows)
+    cut = len(rows) - len(shown)
     said = f"{plural(cut, 'more row')}: `pool-analysis show {mart}`." if cut > 0 else ""
     return Table(
         table_id=table_id,
@@ -155,12 +162,12 @@ def mart_table(
         rows=[
             TableRow(
                 head=head.text(row),
-                cells=[show.text(row) for show in columns],
-                values=[_sorted_by(show, row) for show in columns],
+                cells=[each.text(row) for each in columns],
+                values=[_sorted_by(each, row) for each in columns],
                 colour=head.colour(row),
                 is_total=head.is_total(row),
             )
-            for row in rows[:MAX_TABLE_ROWS]
+            for row in shown
         ],
         mart=mart,
         records=rows if records is None else records,

@@ -9,7 +9,7 @@ from analysis.report.charts.svg import NARROW_PX, WIDE_PX, draw
 from analysis.report.charts.timeline import Span, timeline_chart
 from analysis.report.data import ALL, Marts, Row
 from analysis.report.model import Figure, LegendKey, Panel, SectionContent, Table, TableColumn, TableRow
-from analysis.report.tables import column, mart_table, text_column, text_head
+from analysis.report.tables import column, mart_table, shown_rows, text_column, text_head
 from analysis.report.text import count, duration, listed, moment, percent, plural, printable, text_of
 from analysis.report.topic import Topic
 
@@ -139,7 +139,8 @@ def _table(marts: Marts) -> Table:
 
 
 def _hole_table(holes: list[Row]) -> Table:
-    cut = len(holes) - MAX_HOLES
+    shown = shown_rows(holes, MAX_HOLES)
+    cut = len(holes) - len(shown)
     return Table(
         table_id="hole-table",
         caption="Holes, and why the observation before each one ended",
@@ -160,7 +161,7 @@ def _hole_table(holes: list[Row]) -> Table:
                     text_of(row["detail"]),
                 ],
             )
-            for row in holes[:MAX_HOLES]
+            for row in shown
         ],
         mart="coverage_hole",
         records=holes,

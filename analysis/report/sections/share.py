@@ -14,7 +14,7 @@ from analysis.report.charts.svg import draw
 from analysis.report.data import Marts, Read, Row, is_per_day
 from analysis.report.model import Figure, Panel, SectionContent, Table
 from analysis.report.pools import left_out_note, pool_colour, prominent_pools
-from analysis.report.tables import MAX_TABLE_ROWS, MartColumn, column, mart_table, pool_head, ratio_columns
+from analysis.report.tables import MartColumn, column, mart_table, pool_head, ratio_columns, shown_rows
 from analysis.report.text import (
     INTERVAL,
     count,
@@ -207,7 +207,7 @@ def _day_table(marts: Marts, days: Sequence[dt.date]) -> Table:
         ],
         newest,
         mart="pool_share_day",
-        note=f"{plural(len(days), 'day')}." if len(newest) > MAX_TABLE_ROWS else "",
+        note=f"{plural(len(days), 'day')}." if len(shown_rows(newest)) < len(newest) else "",
         is_folded=True,
     )
 

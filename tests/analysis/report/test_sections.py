@@ -24,6 +24,7 @@ from analysis.report.sections import (
     template_audit,
 )
 from analysis.report.sections import user_transactions as users
+from analysis.report.tables import RowHead, mart_table
 from tests.analysis.report import report_marts
 
 FIGURES = {
@@ -475,6 +476,19 @@ def test_few_columns_stand_beside_a_narrow_chart(filled: dict[str, Section]) -> 
     assert filled["share"].fits_one_row
     assert not filled["feerate"].fits_one_row
     assert not filled["coverage"].fits_one_row
+
+
+@pytest.mark.parametrize(("n_rows", "n_shown"), [(60, 60), (63, 63), (66, 66), (67, 60), (200, 60)])
+def test_a_table_is_not_cut_just_before_its_end(n_rows: int, n_shown: int) -> None:
+    """Up to a tenth more than 60 rows are all shown; of more the first 60, and a note counts the others."""
+    rows = [{"day": number} for number in range(n_rows)]
+    head = RowHead("Day", lambda row: str(row["day"]))
+    table = mart_table("days", "Days", head, [], rows, mart="pool_share_day")
+
+    assert [row.head for row in table.rows] == [str(number) for number in range(n_shown)]
+    assert table.note == (
+        f"{n_rows - 60} more rows: `pool-analysis show pool_share_day`." if n_rows > 66 else ""
+    )
 
 
 def test_a_column_without_a_name_is_refused() -> None:
