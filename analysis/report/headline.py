@@ -200,7 +200,7 @@ def _labels(marts: Marts) -> Headline | None:
     row = max(rows, key=lambda row: row["agree_count"] + row["disagree_count"])
     named = plural(row["agree_count"] + row["disagree_count"], "block")
     note = f"{printable(row['source'])}, {named} that both name"
-    return _headline("attribution", "Labels of others agree", _ratio("agree"), row, note=note, largest=1.0)
+    return _headline("attribution", "Third-party labels agree", _ratio("agree"), row, note=note, largest=1.0)
 
 
 def _headline(

@@ -164,13 +164,18 @@ def sources(marts: Marts) -> list[Source]:
     """Return who reported the blocks (our nodes, a backfill, or others by name), with counts and dates."""
     return [
         Source(
-            name=SOURCES.get(row["told_by"]) or f"told by {printable(row['told_by'])}",
+            name=source_name(row["told_by"]),
             n_blocks=plural(row["n_blocks"], "block"),
             heights=_heights(row),
             times=_times(row),
         )
         for row in marts.sources
     ]
+
+
+def source_name(told_by: str) -> str:
+    """Return in words who reported a block, by the mart's column `told_by`: `observed by our nodes`."""
+    return SOURCES.get(told_by) or f"reported by {printable(told_by)}"
 
 
 def _times(source: Row) -> str:

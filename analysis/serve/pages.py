@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from analysis.report import text
 from analysis.report.data import UNKNOWN
-from analysis.report.page import CHAINS, prose
+from analysis.report.page import CHAINS, prose, source_name
 from analysis.report.saved_files import csv_download, svg_download
 from analysis.report.sections import METHODS, TOPICS, policy
 from analysis.row_output import plain
@@ -341,15 +341,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    writers = (
-        text.count,
-        text.percent,
-        text.percent_range,
-        text.bitcoin,
-        text.duration,
-        text.decimal,
-        text.plural,
-    )
+    numbers = (text.count, text.percent, text.percent_range, text.bitcoin, text.duration, text.decimal)
+    writers = (*numbers, text.plural, source_name)
     environment.filters |= {writer.__name__: writer for writer in writers}
     environment.filters |= {
         "printable": text.text_of,

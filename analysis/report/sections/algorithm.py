@@ -78,8 +78,8 @@ def algorithm_table(marts: Marts, segments: Sequence[Row]) -> Table:
         segments,
         mart="pool_algorithm",
         note=(
-            "From the order of transactions alone. Orders that are the same in every block stay open "
-            "together; other software may order alike."
+            "From the order of transactions alone. Algorithms that give the same order in every "
+            "block cannot be told apart, and other software may order in the same way."
         ),
         is_folded=True,
     )

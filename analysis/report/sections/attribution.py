@@ -38,7 +38,7 @@ METHODS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "payout": "payout script",
         "tag": "coinbase tag",
-        "label": "label of others",
+        "label": "label of a third party",
         "none": "no rule matched",
     }
 )
@@ -63,9 +63,9 @@ VERDICTS: Final[Mapping[str, str]] = MappingProxyType(
 NO_LABELS: Final = Unanswered(
     question="Do others name the same pools?",
     lacks=(
-        "No block has both a coinbase that our rules read and a pool label of others. `pool-collector import "
-        "labels FILE --source NAME --licence TERMS --url URL` adds labels; `pool-collector run` and "
-        "`pool-collector backfill` read coinbases."
+        "No block has both a coinbase that our rules read and a pool label of a third party. "
+        "`pool-collector import labels FILE --source NAME --licence TERMS --url URL` adds labels; "
+        "`pool-collector run` and `pool-collector backfill` read coinbases."
     ),
 )
 RULE_CHANGES: Final = (

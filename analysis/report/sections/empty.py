@@ -75,7 +75,7 @@ RANK_TEST: Final = (
     column("rank_biserial", "Effect", signed, group="Rank test"),
 )
 NOT_COUNTED: Final = (
-    "Of none of these blocks is it known how many transactions it has. `pool-collector run` and "
+    "How many transactions these blocks have is not known. `pool-collector run` and "
     "`pool-collector backfill` count them."
 )
 READS: Final[Mapping[str, Read]] = MappingProxyType(

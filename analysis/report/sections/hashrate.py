@@ -48,7 +48,8 @@ NOT_ENOUGH_DAYS: Final = Unanswered(
     question="Does hashrate grow exponentially?",
     lacks=(
         "30 days with blocks of known time and difficulty are needed. `pool-collector backfill` reads older "
-        "blocks from a node's disk; `pool-collector fetch checkpoints pool-labels` brings those of others."
+        "blocks from a node's disk; `pool-collector fetch checkpoints pool-labels` gets what "
+        "others have published."
     ),
 )
 HALF_DEPENDENT: Final = 1.0  # a Durbin-Watson statistic below this: residuals are not independent
@@ -56,8 +57,8 @@ LEAST_TIMED: Final = (
     0.9  # of the blocks of known difficulty; with fewer, the two methods rest on other blocks
 )
 NO_DIFFICULTY: Final = (
-    "Of none of these blocks is the difficulty known. `pool-collector backfill` reads it from block files; "
-    "`pool-collector fetch checkpoints` brings that of others."
+    "The difficulty of these blocks is not known. `pool-collector backfill` reads it from block files; "
+    "`pool-collector fetch checkpoints` gets what others have published."
 )
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {

@@ -214,7 +214,8 @@ def _words_table(marts: Marts, facts: Facts) -> Table:
         lines,
         mart="pool_policy",
         records=facts["pool_policy"],
-        note="Evidence: the tables below; of low payments, the section on templates. None is a proof.",
+        note="The tables below have the evidence, and for low payments the section on templates. None of it "
+        "is a proof.",
     )
 
 

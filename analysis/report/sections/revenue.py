@@ -39,8 +39,8 @@ from analysis.report.text import (
 from analysis.report.topic import Topic
 
 NO_FEES: Final = (
-    "No fee of a block is in the dataset. `pool-collector run` records fees, and `pool-collector backfill` "
-    "reads them from the undo files of a node."
+    "The fees of these blocks are not known. `pool-collector run` records fees, and "
+    "`pool-collector backfill` reads them from the undo files of a node."
 )
 NO_PRICES: Final = Unanswered(
     question="What does mining earn in USD?",

@@ -221,11 +221,16 @@ def test_a_transaction_is_explained(site: Site) -> None:
     assert page.count('href="/blocks/') == 3
 
 
+def test_the_source_of_a_block_is_said_in_words(site: Site) -> None:
+    """Not the word of the mart's column alone, which is for programs."""
+    assert "<bdi>observed by our nodes</bdi>" in site.get("/blocks/2").text
+
+
 def test_what_is_not_watched_is_said(site: Site) -> None:
     """The observation of this world ended long ago, and the page of now says so first."""
     page = site.get("/").text
 
-    assert "<b>Not watching.</b> The newest observation in this database is of" in page
+    assert "<b>Not watching.</b> The newest observation in this database is from" in page
     assert page.index("Not watching") < page.index("Newest block")
 
 
