@@ -17,7 +17,9 @@ DEFAULT_DATABASE: Final = Path("data/build/analysis.duckdb")
 DatabaseArgument = Annotated[
     Path | None, typer.Argument(help=f"DuckDB file of the results; default: {DEFAULT_DATABASE}.")
 ]
-DatabaseOption = Annotated[Path | None, typer.Option("--database", help="The same, as an option.")]
+DatabaseOption = Annotated[
+    Path | None, typer.Option("--database", help="DuckDB file, instead of the argument.")
+]
 
 MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|MB)", re.IGNORECASE)
 

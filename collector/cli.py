@@ -19,7 +19,7 @@ from collector.catalog.cli import catalog_dataset
 from collector.check.cli import check_dataset
 from collector.compaction.cli import compact_dataset, mend_dataset
 from collector.dataset.chains import Chain
-from collector.dataset.command_options import DatasetArgument, DatasetOption, chosen_path
+from collector.dataset.command_options import CHAIN_NAMES, DatasetArgument, DatasetOption, chosen_path
 from collector.errors import CollectorError, NodeUnavailable, Stopped, WrongUsage
 from collector.external.cli import export_lists, import_external
 from collector.fetch.cli import fetch
@@ -89,7 +89,10 @@ def common(
 def run(  # noqa: PLR0917 - typer passes every option by name
     dataset: DatasetArgument = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
-    chain: Annotated[Chain | None, typer.Option(help="Chain of the node; default: main.")] = None,
+    chain: Annotated[
+        Chain | None,
+        typer.Option(metavar="<chain>", help=f"Chain of the node: {CHAIN_NAMES}; default: main."),
+    ] = None,
     dataset_option: DatasetOption = None,
     datadir: Annotated[Path | None, typer.Option(help="The node's datadir; default: ~/.bitcoin.")] = None,
     conf: Annotated[Path | None, typer.Option(help="The node's bitcoin.conf.")] = None,
@@ -99,7 +102,10 @@ def run(  # noqa: PLR0917 - typer passes every option by name
         str | None, typer.Option(help="Serve /metrics, /healthz, /readyz at ADDRESS:PORT.")
     ] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="Form of the log.")] = None,
-    log_level: Annotated[LogLevel | None, typer.Option(help="Lowest severity that is logged.")] = None,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(metavar="<level>", help=f"Lowest severity that is logged: {', '.join(LogLevel)}."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print what would be done, and do nothing.")
     ] = False,

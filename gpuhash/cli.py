@@ -109,7 +109,9 @@ def verify(  # noqa: PLR0917 - typer passes every option by name
         ChainName | None,
         typer.Option(
             "--chain",
-            help="With --headers: check limit, retargets, times and first block by the rules of this chain.",
+            metavar="<chain>",
+            help="With --headers: check limit, retargets, times and first block by the rules of this chain "
+            f"({', '.join(ChainName)}).",
         ),
     ] = None,
     first_height: Annotated[int, typer.Option(min=0, help="With --chain: height of the first header.")] = 0,

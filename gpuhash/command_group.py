@@ -1,5 +1,6 @@
-"""Print the help of our commands without a type beside a flag, because a flag takes no value."""
+"""Print the help of our commands: no type beside a flag, and paragraphs that fit the terminal."""
 
+from inspect import cleandoc
 from typing import Any
 
 from typer.core import TyperGroup, TyperOption
@@ -15,13 +16,21 @@ class CommandGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return one command of the group by its name; None if there is none.
 
-        The command's help shows no type beside a flag. Without a context `ctx`, as tests ask for it, the
-        command's own `--help` is not touched.
+        The command's help shows no type beside a flag, and breaks no line where the source does. Without a
+        context `ctx`, as tests ask for it, the command's own `--help` is not touched.
         """
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             _with_plain_flags(command.params if ctx is None else command.get_params(ctx))
+            command.help = _with_whole_paragraphs(command.help)
         return command
+
+
+def _with_whole_paragraphs(text: str | None) -> str | None:
+    """Return a help text with one line per paragraph; Typer would break lines where the source does."""
+    if text is None:
+        return None
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
 
 
 def _with_plain_flags(parameters: list[Any]) -> list[Any]:

@@ -1,11 +1,19 @@
 """Test what our three commands have in common: a fast start, one way to name a dataset, completion."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer import Typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from analysis.cli import app as analysis_app
+from collector.cli import app as collector_app
+from gpuhash.cli import app as gpuhash_app
 
 # Each takes a tenth of a second or more to import.
 SLOW = {"duckdb", "numba", "numpy", "pandas", "pyarrow", "requests", "scipy", "sqlglot", "structlog"}
@@ -94,6 +102,27 @@ def test_a_database_is_named_in_either_way(call: str, tmp_path: Path) -> None:
     assert as_argument.stderr == as_option.stderr
     assert f"there is no database {one}" in as_option.stderr
     assert ended(*command, one, "--database", other).returncode == 2
+
+
+def help_of(app: Typer, *verb: str) -> list[str]:
+    """Return the lines of a command's help on a terminal of 80 columns."""
+    return CliRunner().invoke(app, [*verb, "--help"], env={"COLUMNS": "80"}).stdout.splitlines()
+
+
+@pytest.mark.parametrize("app", [collector_app, analysis_app, gpuhash_app])
+def test_help_fits_a_terminal_of_80_columns(app: Typer) -> None:
+    """No list of values is broken inside a word, and a paragraph has one short line, its last."""
+    for verb in get_command(app).commands:  # type: ignore[attr-defined]
+        lines = help_of(app, verb)
+
+        assert max(map(len, lines)) == 80
+        for line in lines:
+            assert len(re.findall(r"<(?!=)", line)) == len(re.findall(r">(?!=)", line)), (verb, line)
+        text = "\n".join(line.rstrip() for line in lines).partition("╭")[0].split("\n\n")
+        for paragraph in text[2:]:
+            begun, *others = paragraph.strip("\n").split("\n")
+            for line, after in zip([begun, *others], others, strict=False):
+                assert len(line) + len(after.split()[0]) >= 79, (verb, line)
 
 
 @pytest.mark.parametrize(

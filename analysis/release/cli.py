@@ -26,7 +26,7 @@ def release(  # noqa: PLR0917 - typer passes every option by name
     title: Annotated[str | None, typer.Option(help="Title to cite.")] = None,
     author: Annotated[list[str] | None, typer.Option(help="Author to cite; may be repeated.")] = None,
     licence: Annotated[
-        str | None, typer.Option(help="Licence of the data, as SPDX names it: CC-BY-4.0.")
+        str | None, typer.Option(help="Licence of the data, as SPDX names it, such as CC-BY-4.0.")
     ] = None,
 ) -> None:
     """Write the results as files to publish: Parquet, checksums, data package, methods, citation."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from collector.dataset.chains import CHAINS
-from collector.dataset.command_options import DatasetArgument, DatasetOption, chosen_path
+from collector.dataset.command_options import CHAIN_NAMES, DatasetArgument, DatasetOption, chosen_path
 from collector.errors import SettingsError, Stopped
 from collector.log import configure_logging
 
@@ -36,7 +36,9 @@ ConfOption = Annotated[Path | None, typer.Option(help="The node's bitcoin.conf."
 RpcUrlOption = Annotated[str | None, typer.Option(help="Address of the node's RPC.")]
 FileChainOption = Annotated[
     str | None,
-    typer.Option(metavar=f"<{'|'.join(CHAINS)}>", help="Chain of the blocks; by default that of the files."),
+    typer.Option(
+        metavar="<chain>", help=f"Chain of the blocks: {CHAIN_NAMES}; by default that of the files."
+    ),
 ]
 ReportOption = Annotated[
     Path | None, typer.Option(help="File for the JSON report; by default in the dataset.")

@@ -13,17 +13,17 @@ import typer
 from collector.dataset.chains import CHAINS
 
 VARIABLE: Final = "POOL_COLLECTOR_DATASET"
+CHAIN_NAMES: Final = f"{', '.join(CHAINS[:-1])} or {CHAINS[-1]}"
 DEFAULT_DATASET: Final = Path("data/dataset")
 
-DatasetArgument = Annotated[
-    Path | None,
-    typer.Argument(help=f"Folder of the dataset; default: ${VARIABLE}, or else {DEFAULT_DATASET}."),
-]
-DatasetOption = Annotated[Path | None, typer.Option("--dataset", help="The same, as an option.")]
+_FOLDER: Final = f"Folder of the dataset; default: ${VARIABLE}, or else {DEFAULT_DATASET}."
+DatasetArgument = Annotated[Path | None, typer.Argument(help=_FOLDER)]
+DatasetOption = Annotated[Path | None, typer.Option("--dataset", help="Folder, instead of the argument.")]
+OnlyDatasetOption = Annotated[Path | None, typer.Option("--dataset", help=_FOLDER)]  # without an argument
 ChainOption = Annotated[
     str | None,
     typer.Option(
-        metavar=f"<{'|'.join(CHAINS)}>", help="Chain to read; needed only where the dataset has several."
+        metavar="<chain>", help=f"Chain to read: {CHAIN_NAMES}; needed only where the dataset has several."
     ),
 ]
 

@@ -33,9 +33,12 @@ FirstHeightOption = Annotated[
 ]
 ChainOption = Annotated[
     str | None,
-    typer.Option(help="Chain of the blocks; default: the dataset's only one, or main where it has none."),
+    typer.Option(
+        metavar="<chain>",
+        help=f"Chain of the blocks: {command_options.CHAIN_NAMES}; default: the dataset's only one, or main "
+        "where it has none.",
+    ),
 ]
-DatasetOption = Annotated[Path | None, typer.Option(help="Folder of the dataset; data/dataset unless set.")]
 
 
 class ExportKind(StrEnum):
@@ -60,7 +63,7 @@ def import_external(  # noqa: PLR0917 - typer passes every option by name
     url: Annotated[str | None, typer.Option(help="Where the files were taken from.")] = None,
     columns: ColumnsOption = None,
     first_height: FirstHeightOption = None,
-    dataset: DatasetOption = None,
+    dataset: command_options.OnlyDatasetOption = None,
     chain: ChainOption = None,
     currency: Annotated[str, typer.Option(help="What prices are in.")] = "USD",
     config: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from collector.dataset.command_options import OnlyDatasetOption
 from collector.errors import FetchError, SettingsError, Stopped, WrongUsage
 from collector.log import printable
 
@@ -29,9 +30,7 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     history: Annotated[
         bool, typer.Option("--history", help="Take every data set that `make history` uses.")
     ] = False,
-    dataset: Annotated[
-        Path | None, typer.Option(help="Folder of the dataset; by default data/dataset.")
-    ] = None,
+    dataset: OnlyDatasetOption = None,
     cache: Annotated[Path, typer.Option(help="Folder for what is downloaded.")] = CACHE,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the files after the import, and do not download them again.")
