@@ -16,10 +16,10 @@ VARIABLE: Final = "POOL_COLLECTOR_DATASET"
 CHAIN_NAMES: Final = f"{', '.join(CHAINS[:-1])} or {CHAINS[-1]}"
 DEFAULT_DATASET: Final = Path("data/dataset")
 
-_FOLDER: Final = f"Folder of the dataset; default: ${VARIABLE}, or else {DEFAULT_DATASET}."
-DatasetArgument = Annotated[Path | None, typer.Argument(help=_FOLDER)]
+FOLDER_HELP: Final = f"Folder of the dataset; default: ${VARIABLE}, or else {DEFAULT_DATASET}."
+DatasetArgument = Annotated[Path | None, typer.Argument(help=FOLDER_HELP)]
 DatasetOption = Annotated[Path | None, typer.Option("--dataset", help="Folder, instead of the argument.")]
-OnlyDatasetOption = Annotated[Path | None, typer.Option("--dataset", help=_FOLDER)]  # without an argument
+OnlyDatasetOption = Annotated[Path | None, typer.Option("--dataset", help=FOLDER_HELP)]  # without an argument
 ChainOption = Annotated[
     str | None,
     typer.Option(

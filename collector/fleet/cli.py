@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.dataset.command_options import ChainOption
+from collector.dataset.command_options import ChainOption, chosen_path
 from collector.errors import WrongUsage
 from collector.log import counted
 
@@ -14,11 +14,18 @@ if TYPE_CHECKING:
 
 
 def merge_members(
-    merged: Annotated[Path, typer.Argument(help="Folder of the merged dataset; made where it is missing.")],
-    members: Annotated[
+    words: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=DATASET...", help="The members; the first one's clock counts."),
+        typer.Argument(
+            metavar="[MERGED] NAME=DATASET...",
+            help="Folder of the merged dataset, made where it is missing, and the members; the first one's "
+            "clock counts.",
+        ),
     ],
+    dataset_option: Annotated[
+        Path | None,
+        typer.Option("--dataset", help="Folder of the merged dataset, instead of MERGED."),
+    ] = None,
     chain: ChainOption = None,
     same_clock: Annotated[
         bool, typer.Option("--same-clock", help="Change no time: all members have one clock.")
@@ -32,13 +39,27 @@ def merge_members(
     """
     from collector.dataset.open import open_existing
 
-    named = [_split(text) for text in members]
+    merged, named = _named(words, dataset_option)
     opened = [(name, open_existing(path, chain)) for name, path in named]  # before large libraries load
     from collector.fleet.merge import Member, merge_datasets
 
     results = merge_datasets(merged, [Member(*each) for each in opened], trust_clocks=same_clock)
     for result in results:
         print(_as_text(result, first=named[0][0]))
+
+
+def _named(words: list[str], option: Path | None) -> tuple[Path, list[tuple[str, Path]]]:
+    """Return the folder of the merged dataset, and the name and folder of each member.
+
+    Without the option `--dataset` the first word is the merged dataset. Raises WrongUsage if a word names no
+    member, or if there is none.
+    """
+    has_argument = option is None or "=" not in words[0]
+    merged = chosen_path(Path(words[0]) if has_argument else None, option, "dataset")
+    named = [_split(text) for text in words[has_argument:]]
+    if merged is None or not named:
+        raise WrongUsage("no member is named; write MERGED NAME=DATASET...")
+    return merged, named
 
 
 def _split(text: str) -> tuple[str, Path]:

@@ -8,21 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from collector.dataset.command_options import ChainOption
-from collector.errors import Stopped, StoreUnavailable
-from collector.log import counted
+from collector.dataset.command_options import FOLDER_HELP, ChainOption, DatasetOption, chosen_dataset
+from collector.errors import Stopped, StoreUnavailable, WrongUsage
+from collector.log import counted, excerpt
 
 if TYPE_CHECKING:
     from collector.dataset.object_store import ObjectStore
     from collector.dataset.open import Dataset
+    from collector.dataset.store_address import StoreAddress
     from collector.upload.run import Uploaded
 
 LOOK_S: Final = 2.0  # how often --watch looks for new files
 
 
 def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
-    dataset: Annotated[Path, typer.Argument(help="Folder of the dataset.")],
-    address: Annotated[str, typer.Argument(help="Where its copy is or shall be: s3://bucket/prefix.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[DATASET] ADDRESS",
+            help=f"{FOLDER_HELP} ADDRESS is where its copy is or shall be: s3://bucket/prefix.",
+        ),
+    ],
+    dataset_option: DatasetOption = None,
     chain: ChainOption = None,
     endpoint: Annotated[
         str | None,
@@ -42,9 +49,8 @@ def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
     """
     from collector.dataset.open import open_existing
-    from collector.dataset.store_address import StoreAddress
 
-    where = StoreAddress.parse(address)
+    dataset, where = _named(words, dataset_option)
     opened = open_existing(dataset, chain)  # before large libraries load
     from collector.dataset.object_store import ObjectStore
 
@@ -53,6 +59,19 @@ def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
         _upload(opened, store, is_watching=watch, as_json=as_json)
     except KeyboardInterrupt:
         raise Stopped("stopped; the copy can be read, and the same command goes on with it") from None
+
+
+def _named(words: list[str], option: Path | None) -> "tuple[Path, StoreAddress]":
+    """Return the dataset and the address of its copy, from the words of the command line.
+
+    Raises WrongUsage for more than two words, and SettingsError for what is no address.
+    """
+    from collector.dataset.store_address import StoreAddress
+
+    *folders, address = words
+    if len(folders) > 1:
+        raise WrongUsage(f"{excerpt(folders[1])} is one word too many; write [DATASET] ADDRESS")
+    return chosen_dataset(Path(folders[0]) if folders else None, option), StoreAddress.parse(address)
 
 
 def _upload(dataset: "Dataset", store: "ObjectStore", *, is_watching: bool, as_json: bool) -> None:

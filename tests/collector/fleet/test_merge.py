@@ -216,6 +216,22 @@ def test_a_member_that_leaves_is_told(
     assert told[1] == [("alice", "")]
 
 
+def test_the_merged_dataset_is_named_in_either_way(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Behind --dataset every word is a member; another folder before them is wrong usage."""
+    merged, member = str(fleet.root / "merged"), f"alice={fleet.alice.root}"
+    told = []
+    for words in ([merged, member], ["--dataset", merged, member], ["--dataset", merged, "other", member]):
+        monkeypatch.setattr(sys, "argv", ["pool-collector", "merge", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        told.append((ended.value.code, said.out[:9], "give one dataset" in said.err))
+
+    assert told == [(0, "alice: it", False), (0, "alice: it", False), (2, "", True)]
+
+
 def test_a_block_of_both_is_there_once_with_its_fees(fleet: Fleet) -> None:
     """Of a block that two members stored, the row that knows the fees is taken, and its transactions once."""
     block = _block_rows()

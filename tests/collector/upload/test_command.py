@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from collector.cli import app
 from collector.dataset.file_list import FileList
 from collector.dataset.open import Dataset
-from collector.errors import CollectorError
+from collector.errors import CollectorError, WrongUsage
 from tests.collector.compaction.made_files import write_events
 from tests.collector.upload.gate import KEY, SECRET, Handler, Place, busy
 from tests.collector.upload.test_upload import LIST, copied, local
@@ -45,6 +45,34 @@ def test_the_command_says_what_it_did(dataset: Dataset, place: Place) -> None:
     assert f"{place.address} has 7 files" in first.stdout
     assert '"n_put": 0' in second.stdout
     assert '"n_files": 7' in second.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "variable"),
+    [
+        (["--dataset", "{root}", "{to}"], ""),
+        (["{root}", "--dataset", "{root}", "{to}"], ""),
+        (["{to}"], "{root}"),
+    ],
+)
+def test_the_dataset_is_named_as_other_commands_do(
+    dataset: Dataset, place: Place, words: list[str], variable: str
+) -> None:
+    """By an option, by both, or by the variable; the address alone is then the only word."""
+    named = {"root": str(dataset.root), "to": str(place.address)}
+    command = ["upload", *(word.format(**named) for word in words), "--endpoint", place.gate.url]
+
+    done = CliRunner().invoke(app, command, env={"POOL_COLLECTOR_DATASET": variable.format(**named)})
+
+    assert "7 files uploaded" in done.stdout
+
+
+def test_a_word_too_many_is_named() -> None:
+    """Nothing is uploaded."""
+    done = CliRunner().invoke(app, ["upload", "one", "two", "s3://bucket/copy"])
+
+    assert isinstance(done.exception, WrongUsage)
+    assert str(done.exception) == "two is one word too many; write [DATASET] ADDRESS"
 
 
 @pytest.mark.parametrize(
