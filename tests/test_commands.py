@@ -90,6 +90,22 @@ def test_a_dataset_is_named_in_either_way(call: str, tmp_path: Path) -> None:
     )  # the frame breaks lines
 
 
+@pytest.mark.parametrize("call", ["status", "check", "compact", "mend", "catalog", "run --dry-run"])
+def test_a_settings_file_names_the_dataset(call: str, tmp_path: Path) -> None:
+    """A folder that the command names goes before it."""
+    config = tmp_path / "collector.toml"
+    config.write_text(f'dataset = "{tmp_path / "of_the_file"}"\n')
+    (tmp_path / "of_the_file").write_text("no folder")
+    (tmp_path / "other").write_text("no folder")
+    command = ("-m", "collector", *call.split(), "--config", str(config))
+
+    alone, beside = ended(*command), ended(*command, str(tmp_path / "other"))
+
+    assert alone.returncode == beside.returncode == 1
+    assert f"{tmp_path / 'of_the_file'}" in alone.stderr
+    assert f"{tmp_path / 'other'}" in beside.stderr
+
+
 @pytest.mark.parametrize("call", ["show pool_share", "sql select", "check", "report"])
 def test_a_database_is_named_in_either_way(call: str, tmp_path: Path) -> None:
     """The argument and the option mean the same file, which is not there."""

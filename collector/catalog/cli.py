@@ -5,16 +5,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
+from collector.dataset.command_options import (
+    ChainOption,
+    ConfigOption,
+    DatasetArgument,
+    DatasetOption,
+    chosen_dataset,
+)
 from collector.log import counted
 
 if TYPE_CHECKING:
     from collector.catalog.iceberg import CatalogedTable
 
 
-def catalog_dataset(
+def catalog_dataset(  # noqa: PLR0917 - typer passes every option by name
     dataset: DatasetArgument = None,
     dataset_option: DatasetOption = None,
+    config: ConfigOption = None,
     chain: ChainOption = None,
     catalog: Annotated[
         str | None,
@@ -33,7 +40,9 @@ def catalog_dataset(
     """
     from collector.dataset.open import open_existing
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    opened = open_existing(
+        chosen_dataset(dataset, dataset_option, config), chain
+    )  # before large libraries load
     from collector.catalog.iceberg import bring_up_to_date, named_catalog, own_catalog
 
     chosen = own_catalog(opened) if catalog is None else named_catalog(catalog)

@@ -7,7 +7,13 @@ from typing import Annotated, Final
 import typer
 
 from collector.check.model import BREACH, OK, CheckResult
-from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
+from collector.dataset.command_options import (
+    ChainOption,
+    ConfigOption,
+    DatasetArgument,
+    DatasetOption,
+    chosen_dataset,
+)
 from collector.log import counted, printable
 
 LEFTOVERS: Final = "leftovers"  # the check that looks also at locks and folders
@@ -16,6 +22,7 @@ LEFTOVERS: Final = "leftovers"  # the check that looks also at locks and folders
 def check_dataset(
     dataset: DatasetArgument = None,
     dataset_option: DatasetOption = None,
+    config: ConfigOption = None,
     chain: ChainOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
 ) -> None:
@@ -25,7 +32,9 @@ def check_dataset(
     """
     from collector.dataset.open import open_to_read
 
-    opened = open_to_read(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    opened = open_to_read(
+        chosen_dataset(dataset, dataset_option, config), chain
+    )  # before large libraries load
     from rich.console import Console
 
     from collector.check.run import check

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
+from collector.dataset.command_options import (
+    ChainOption,
+    ConfigOption,
+    DatasetArgument,
+    DatasetOption,
+    chosen_dataset,
+)
 from collector.log import counted
 
 if TYPE_CHECKING:
@@ -15,9 +21,10 @@ if TYPE_CHECKING:
     from collector.dataset.open import Dataset
 
 
-def compact_dataset(
+def compact_dataset(  # noqa: PLR0917 - typer passes every option by name
     dataset: DatasetArgument = None,
     dataset_option: DatasetOption = None,
+    config: ConfigOption = None,
     chain: ChainOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
@@ -34,7 +41,7 @@ def compact_dataset(
     from collector.dataset.local_part import found_local_part
     from collector.dataset.open import open_existing
 
-    place = found_local_part(chosen_dataset(dataset, dataset_option))
+    place = found_local_part(chosen_dataset(dataset, dataset_option, config))
     opened = open_existing(place.folder, chain)  # before large libraries load
     from collector.upload.follow import sealing_into
 
@@ -98,6 +105,7 @@ def _as_json(result: "PartitionResult") -> str:
 def mend_dataset(
     dataset: DatasetArgument = None,
     dataset_option: DatasetOption = None,
+    config: ConfigOption = None,
     chain: ChainOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per partition, and nothing else.")
@@ -110,7 +118,9 @@ def mend_dataset(
     """
     from collector.dataset.open import open_existing
 
-    opened = open_existing(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    opened = open_existing(
+        chosen_dataset(dataset, dataset_option, config), chain
+    )  # before large libraries load
     from collector.compaction.mend import blocks_without_fees, mend
 
     n_filled = n_failed = 0

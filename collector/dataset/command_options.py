@@ -20,6 +20,9 @@ FOLDER_HELP: Final = f"Folder of the dataset; default: ${VARIABLE}, or else {DEF
 DatasetArgument = Annotated[Path | None, typer.Argument(help=FOLDER_HELP)]
 DatasetOption = Annotated[Path | None, typer.Option("--dataset", help="Folder, instead of the argument.")]
 OnlyDatasetOption = Annotated[Path | None, typer.Option("--dataset", help=FOLDER_HELP)]  # without an argument
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Settings file (TOML) that names the dataset.")
+]
 ChainOption = Annotated[
     str | None,
     typer.Option(
@@ -38,10 +41,15 @@ def chosen_path(argument: Path | None, option: Path | None, name: str) -> Path |
     return option if argument is None else argument
 
 
-def chosen_dataset(argument: Path | None, option: Path | None) -> Path:
-    """Return the dataset's folder: the one given, else the one in the environment, else the default.
+def chosen_dataset(argument: Path | None, option: Path | None, config: Path | None = None) -> Path:
+    """Return the dataset's folder: the one given, of the environment, of a settings file, or by default.
 
-    Raises typer.BadParameter when argument and option are given and differ.
+    Raises typer.BadParameter when argument and option are given and differ, and SettingsError for a settings
+    file that cannot be used.
     """
     given = chosen_path(argument, option, "dataset")
+    if given is None and config is not None:
+        from collector.config import load_settings  # noqa: PLC0415 - loads pydantic, which no help needs
+
+        return load_settings(config).dataset
     return given or Path(os.environ.get(VARIABLE) or DEFAULT_DATASET)

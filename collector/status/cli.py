@@ -6,7 +6,13 @@ from typing import Annotated, Final
 
 import typer
 
-from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
+from collector.dataset.command_options import (
+    ChainOption,
+    ConfigOption,
+    DatasetArgument,
+    DatasetOption,
+    chosen_dataset,
+)
 from collector.log import counted, printable
 from collector.status.model import NodeStatus, Status, StoreStatus, TableStatus
 
@@ -18,13 +24,16 @@ UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 def show_status(
     dataset: DatasetArgument = None,
     dataset_option: DatasetOption = None,
+    config: ConfigOption = None,
     chain: ChainOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Show what a dataset holds, until when, its gaps and rates, and whether a collector runs."""
     from collector.dataset.open import open_to_read
 
-    opened = open_to_read(chosen_dataset(dataset, dataset_option), chain)  # before large libraries load
+    opened = open_to_read(
+        chosen_dataset(dataset, dataset_option, config), chain
+    )  # before large libraries load
     from collector.check.dataset_view import retry_while_files_move
     from collector.status.gather import gather
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from collector.dataset.command_options import FOLDER_HELP, ChainOption, DatasetOption, chosen_dataset
+from collector.dataset.command_options import (
+    FOLDER_HELP,
+    ChainOption,
+    ConfigOption,
+    DatasetOption,
+    chosen_dataset,
+)
 from collector.errors import Stopped, StoreUnavailable, WrongUsage
 from collector.log import counted, excerpt
 
@@ -30,6 +36,7 @@ def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
         ),
     ],
     dataset_option: DatasetOption = None,
+    config: ConfigOption = None,
     chain: ChainOption = None,
     endpoint: Annotated[
         str | None,
@@ -50,7 +57,7 @@ def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
     """
     from collector.dataset.open import open_existing
 
-    dataset, where = _named(words, dataset_option)
+    dataset, where = _named(words, dataset_option, config)
     opened = open_existing(dataset, chain)  # before large libraries load
     from collector.dataset.object_store import ObjectStore
 
@@ -61,7 +68,7 @@ def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
         raise Stopped("stopped; the copy can be read, and the same command goes on with it") from None
 
 
-def _named(words: list[str], option: Path | None) -> "tuple[Path, StoreAddress]":
+def _named(words: list[str], option: Path | None, config: Path | None) -> "tuple[Path, StoreAddress]":
     """Return the dataset and the address of its copy, from the words of the command line.
 
     Raises WrongUsage for more than two words, and SettingsError for what is no address.
@@ -71,7 +78,7 @@ def _named(words: list[str], option: Path | None) -> "tuple[Path, StoreAddress]"
     *folders, address = words
     if len(folders) > 1:
         raise WrongUsage(f"{excerpt(folders[1])} is one word too many; write [DATASET] ADDRESS")
-    return chosen_dataset(Path(folders[0]) if folders else None, option), StoreAddress.parse(address)
+    return chosen_dataset(Path(folders[0]) if folders else None, option, config), StoreAddress.parse(address)
 
 
 def _upload(dataset: "Dataset", store: "ObjectStore", *, is_watching: bool, as_json: bool) -> None:
