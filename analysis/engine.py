@@ -21,7 +21,7 @@ from analysis.catalog import Catalog, load_catalog
 from analysis.checks import CheckResult, EarlierChecks, run_checks
 from analysis.database import connect, refuse_other_file
 from analysis.descriptions import write_comments
-from analysis.errors import DatabaseError
+from analysis.errors import DatabaseError, why_unwritable
 from analysis.fingerprints import versions_hash
 from analysis.incremental import (
     PLAN_COLUMNS,
@@ -313,5 +313,5 @@ def _appearing(database: Path) -> Iterator[Path]:
             yield path
     except OSError as error:
         raise DatabaseError(
-            f"{database} cannot be written ({error.strerror or error}); choose another --database"
+            f"{database} cannot be written ({why_unwritable(error)}); choose another --database"
         ) from None

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from analysis.errors import DatabaseError
+from analysis.errors import DatabaseError, why_unwritable
 from analysis.extents import Extent
 from analysis.raw_contents import extent_of
 from collector.dataset import DatasetError as LockedError
@@ -323,7 +323,7 @@ def open_parts(database: Path) -> Iterator[PartsFolder]:
         raise DatabaseError(str(error)) from None
     except OSError as error:
         raise DatabaseError(
-            f"{folder} cannot be written ({error.strerror or error}); choose another --database"
+            f"{folder} cannot be written ({why_unwritable(error)}); choose another --database"
         ) from None
     try:
         _begin(folder)

@@ -16,6 +16,7 @@ CollectorError
 │   └── NotWritable         nothing can be written now; the data is kept and can be written later
 ├── FetchError          data of others cannot be downloaded, or is not what its list says
 │   └── ServerUnavailable   a server may answer later; only after this error a download is tried again
+│       └── ServerUnreachable   no connection can be made; it is tried again a few times at most
 ├── StoreError          an object store cannot be used, or does not hold what it should
 │   ├── StoreUnavailable    the store may answer later; only after this error a request is tried again
 │   └── StoreChanged        another process has written what we were about to replace

@@ -25,7 +25,7 @@ import duckdb
 from analysis.attribution.rules import load_rules
 from analysis.checks import read_results
 from analysis.database import built_from, connect, open_database
-from analysis.errors import ReleaseError
+from analysis.errors import ReleaseError, why_unwritable
 from analysis.manifest import dataset_hash
 from analysis.raw_contents import contents_of_relations
 from analysis.raw_views import create_views
@@ -196,7 +196,7 @@ def _appearing(out: Path) -> Iterator[Path]:
             sync_folder(out.parent)
     except OSError as error:
         raise ReleaseError(
-            f"{out} cannot be written ({error.strerror or error}); choose another --out"
+            f"{out} cannot be written ({why_unwritable(error)}); choose another --out"
         ) from None
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from analysis.errors import ReportError
+from analysis.errors import ReportError, why_unwritable
 from analysis.report.data import Marts, Row
 from analysis.report.findings import answers, findings
 from analysis.report.headline import headlines
@@ -61,7 +61,9 @@ def write_page(content: Page, out: Path, *, figures: Path | None = None) -> Path
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, lambda sink: sink.write(text.encode()), mode=USER_FILE_MODE)
     except OSError as error:
-        raise ReportError(f"{out} cannot be written ({error.strerror}); choose another --out") from error
+        raise ReportError(
+            f"{out} cannot be written ({why_unwritable(error)}); choose another --out"
+        ) from error
     return out
 
 

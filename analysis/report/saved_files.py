@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 import vl_convert
 
-from analysis.errors import ReportError
+from analysis.errors import ReportError, why_unwritable
 from analysis.report.charts.svg import NAMESPACE
 from analysis.report.model import Figure, LegendKey, Page, Panel, Table
 from analysis.report.text import count
@@ -95,7 +95,7 @@ def write_figures(page: Page, folder: Path) -> list[Path]:
             written.append(folder / name)
     except OSError as error:
         raise ReportError(
-            f"{folder} cannot be written ({error.strerror}); choose another --figures"
+            f"{folder} cannot be written ({why_unwritable(error)}); choose another --figures"
         ) from error
     return written
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from analysis.catalog import load_catalog
-from analysis.errors import WarehouseError
+from analysis.errors import WarehouseError, why_unwritable
 from analysis.warehouse.translate import translated
 
 # Files that are written beside the SQL files as they stand in the folder `spark_files`.
@@ -47,7 +47,7 @@ def write_folder(folder: Path, marts: Collection[str] | None = None) -> int:
             (folder / name).write_text(_text_beside(name), encoding="utf-8")
     except OSError as error:
         raise WarehouseError(
-            f"{folder} cannot be written ({error.strerror}); choose another folder"
+            f"{folder} cannot be written ({why_unwritable(error)}); choose another folder"
         ) from None
     return len(texts)
 

@@ -297,6 +297,30 @@ def test_numbers_below_zero_stay_numbers_in_csv(database: Path) -> None:
     assert result.stdout == "n,x\n-1,-0.5\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["build", "{dataset}", "--database", "{file}/a.duckdb"], "--database"),
+        (["report", "{database}", "--out", "{file}/report.html"], "--out"),
+        (["report", "{database}", "--out", "{folder}/r.html", "--figures", "{file}"], "--figures"),
+        (["release", "{database}", "--out", "{file}/release"], "--out"),
+        (["sql-for", "spark", "{file}/sql"], "folder"),
+    ],
+)
+def test_a_file_in_the_place_of_a_folder_is_one_sentence(
+    dataset: Path, database: Path, tmp_path: Path, arguments: list[str], option: str
+) -> None:
+    """It says what stands in the way and which option to change, and the file stays."""
+    (tmp_path / "file").write_text("mine")
+    places = {"dataset": dataset, "database": database, "file": tmp_path / "file", "folder": tmp_path}
+    result = run(*(word.format(**places) for word in arguments))
+
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "a part of this path is a file, not a folder" in result.stderr
+    assert f"choose another {option}" in result.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 @pytest.mark.parametrize("columns", [60, 80, 100, 200])
 def test_list_says_what_each_relation_is_on_a_terminal_of_any_width(columns: int) -> None:
     """A narrow terminal loses the grain, never a name or a word of the summary; a last line says so."""
