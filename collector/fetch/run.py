@@ -16,6 +16,7 @@ from collector.errors import (
     FetchError,
     NotWritable,
     ServerUnreachable,
+    why_no_folder,
 )
 from collector.external.header_files import reader_for
 from collector.external.imported_rows import ImportFile, Origin, read_import, store_import
@@ -96,7 +97,8 @@ class Fetch:
         try:
             make_folder(self.cache)
         except OSError as error:
-            raise NotWritable(f"cannot make the folder {self.cache}: {error.strerror}") from None
+            reason = f"cannot make the folder {self.cache}: {why_no_folder(error)}"
+            raise NotWritable(f"{reason}; choose another --cache") from None
         with lock_taken(
             self.cache / FOLDER_LOCK, f"another fetch is using {self.cache}; wait until it has ended"
         ):

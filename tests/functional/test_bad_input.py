@@ -264,6 +264,7 @@ def test_a_demo_where_it_must_not_be(
     said = (int(exit_.value.code or 0), capsys.readouterr().err)
     assert_said(said, str(tmp_path / place), "choose another --out")
     assert "node" not in said[1]
+    assert ("a part of this path is a file" in said[1]) == place.startswith("file")
     assert sorted(tmp_path.rglob("*")) == before
 
 

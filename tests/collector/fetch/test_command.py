@@ -280,6 +280,18 @@ def test_a_misspelt_name_is_answered_with_the_right_one(
     assert not world.cache.exists()
 
 
+def test_a_file_in_the_place_of_the_cache_is_named(
+    world: World, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is downloaded."""
+    world.cache.write_text("mine")
+
+    assert world.fetch(data_set("some", f"{site.url}/labels.csv"), "some") == 1
+    said = capsys.readouterr().err
+    assert f"{world.cache}: a part of this path is a file, not a folder; choose another --cache" in said
+    assert site.requests == []
+
+
 def test_two_fetches_do_not_share_a_cache(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """The second one says that another one is running."""
     from collector.dataset.files import lock_taken
