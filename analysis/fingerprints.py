@@ -69,13 +69,15 @@ class Fingerprints:
         named = found.column_names if known is None else frozenset(known).union(*in_macros)
         return tuple(name for name in found.column_names if name in named and name not in late)
 
-    def of_late(self, late: FilledLate, early: str) -> dict[str, str]:
+    def of_late(self, late: FilledLate, early: str, values: str | None = None) -> dict[str, str]:
         """Return a hash for each input of the step that fills in a mart's late columns.
 
-        `early` is the content of the parts in which these columns are null.
+        `early` is the content of the parts in which these columns are null. `values` is a hash of those rows
+        of the relation that matter; without it, all of them do.
         """
         columns = {late.relation: (late.key, *late.columns)}
-        return self.of_query(filling(late, ""), [late.relation], columns) | {"its early parts": early}
+        inputs = self.of_query(filling(late, ""), [late.relation], columns) | {"its early parts": early}
+        return inputs if values is None else inputs | {f"{READS}{late.relation}": values}
 
     def of_query(
         self, query: str, reads: Iterable[str], columns: Mapping[str, tuple[str, ...]] = EVERY

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from analysis.attribution.rules import RuleSet
 from analysis.candidates import CANDIDATES, candidate_inputs, candidate_parts
-from analysis.catalog import Catalog, Model
+from analysis.catalog import Catalog, FilledLate, Model
 from analysis.fingerprints import (
     READS,
     UNKNOWN,
@@ -23,12 +23,13 @@ from analysis.fingerprints import (
 from analysis.late import EARLY, early_name, filling, stand_ins
 from analysis.manifest import build_facts
 from analysis.parts import Inputs, LookedAt, MadeInRanges, Part, PartsFolder, Rows, Types, digest
-from analysis.ranges import OneRange, Ranges
+from analysis.ranges import RANGE, OneRange, Ranges
 from analysis.raw_contents import Content
 from analysis.schedule import Crew, Hands, Job, Making, Waiting, graph_of, make_all, open_crew, urgencies
 from analysis.stored import Stored, of_parts, of_staging
 from collector.dataset.open import Dataset
 
+GROUP_ROWS: Final = 500_000  # so many rows at least get their late columns together, if there are as many
 LEAST_ROWS: Final = 10_000  # what reads fewer is made in less time than it takes to hand it out
 
 
@@ -165,7 +166,7 @@ class IncrementalMarts:
             early = self._planned(early_name(model.name), inputs, found, in_ranges=is_ranged)
             if early.action == "keep":
                 inputs = found.of_late(model.late, found.contents[early.name])
-                planned.append(self._planned(model.name, inputs, found))
+                planned.append(self._planned(model.name, inputs, found, in_ranges=True))
             else:
                 found.contents[model.name] = UNKNOWN
                 planned.append(replace(early, name=model.name))
@@ -220,16 +221,9 @@ class IncrementalMarts:
         if model.late is None:
             parts = yield from self._parts(connection, model, recipe, found, steps)
         else:
-            recipe = recipe._replace(name=early_name(model.name))
-            early = yield from self._parts(connection, model, recipe, found, steps)
-            inputs = found.of_late(model.late, _content(early))
-            rows = self.parts.rows_sql(early, types)
-            recipe = _Recipe(model.name, inputs, filling(model.late, rows), types, bounded)
-            crew = self._crew_for(sum(part.n_rows for part in early))
-            if crew is None:
-                parts = [self._made_here(connection, recipe, steps)]
-            else:
-                parts = yield from self._made_elsewhere(crew, recipe, steps, rows)
+            early = recipe._replace(name=early_name(model.name))
+            early_parts = yield from self._parts(connection, model, early, found, steps)
+            parts = yield from self._filled(connection, model, model.late, recipe, early_parts, found, steps)
         self._create(connection, parts, types, inside_bytes)
         _note(found, model.name, parts)
 
@@ -311,6 +305,47 @@ class IncrementalMarts:
         with stand_ins(connection, self.catalog, model, None):
             return [self._made_here(connection, recipe, steps)]
 
+    def _filled(  # noqa: PLR0917 - what one mart has at hand
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        model: Model,
+        late: FilledLate,
+        recipe: "_Recipe",
+        early: list[Part],
+        found: Fingerprints,
+        steps: "_Steps",
+    ) -> Waiting:
+        """Return the parts of a mart with its late columns filled in; make those that are missing.
+
+        Each is made of several early parts together, of which a new day changes the last ones only.
+        """
+        inputs = found.of_late(late, _content(early))
+        parts = self.parts.find_ranges(recipe.name, inputs)
+        if parts is None:
+            begun_s = time.monotonic()
+            values = self._walker.late_values(connection, model, found)
+            made: list[Part | Job] = []
+            for group in _groups(early) if values is not None else [early]:
+                one = recipe._replace(inputs=found.of_late(late, _content(group), _values_of(group, values)))
+                rows = self.parts.rows_sql(group, recipe.types)
+                part = self.parts.find(one.name, one.inputs)
+                crew = self._crew_for(sum(each.n_rows for each in group))
+                if part is None:
+                    self._begin(one.mart, steps)
+                if part is not None:
+                    made.append(part)
+                elif crew is not None:
+                    made.append(
+                        crew.begin(one.mart, one.name, one.inputs, self._rows_below(one.mart), early=rows)
+                    )
+                else:
+                    made.append(self.parts.make(connection, *one._replace(query=filling(late, rows))))
+            yield [each for each in made if isinstance(each, Job)]
+            parts = [each.future.result() if isinstance(each, Job) else each for each in made]
+            self.parts.keep_ranges(recipe.name, inputs, parts, time.monotonic() - begun_s, {})
+        self.used += parts
+        return parts
+
     def _crew_for(self, n_rows: int) -> Crew | None:
         """Return the crew that makes a part from `n_rows` rows; None where this process is quicker."""
         return self._crew if n_rows >= LEAST_ROWS else None
@@ -324,9 +359,7 @@ class IncrementalMarts:
         self.used.append(part)
         return part
 
-    def _made_elsewhere(
-        self, crew: Crew, recipe: "_Recipe", steps: "_Steps", early: str | None = None
-    ) -> Waiting:
+    def _made_elsewhere(self, crew: Crew, recipe: "_Recipe", steps: "_Steps") -> Waiting:
         """Return one part, a Parquet file of a mart, as a list of one.
 
         If it is missing, another process makes it; the job is yielded, in a list, to be waited for.
@@ -335,7 +368,7 @@ class IncrementalMarts:
         if part is None:
             self._begin(recipe.mart, steps)
             mart, rows = recipe.mart, self._rows_below(recipe.mart)
-            job = crew.begin(mart, recipe.name, recipe.inputs, rows, early=early)
+            job = crew.begin(mart, recipe.name, recipe.inputs, rows)
             yield [job]
             part = job.future.result()
         self.used.append(part)
@@ -442,6 +475,23 @@ class _Steps:
         left_s = sum(known) if len(known) == len(seconds) else None
         number = self._n_steps - len(self._left)
         self._progress(Step(name=name, number=number, n_steps=self._n_steps, left_s=left_s))
+
+
+def _groups(early: list[Part]) -> Iterator[list[Part]]:
+    """Yield early parts in groups of at least GROUP_ROWS rows; the last group may have fewer."""
+    group: list[Part] = []
+    for part in early:
+        group.append(part)
+        if sum(each.n_rows for each in group) >= GROUP_ROWS:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _values_of(group: list[Part], values: Mapping[str, str] | None) -> str | None:
+    """Return a hash of what fills in the late columns of a group's ranges; None where it is not known."""
+    return None if values is None else digest([values.get(part.inputs.get(RANGE, ""), "") for part in group])
 
 
 def _content(parts: list[Part]) -> str:

@@ -236,6 +236,25 @@ class Ranges:
             finally:
                 one.close()
 
+    def late_values(
+        self, connection: duckdb.DuckDBPyConnection, model: Model, found: Fingerprints
+    ) -> Mapping[str, str] | None:
+        """Return a hash of the rows that give each range its late columns, by the range's first key as text.
+
+        A range without such rows is missing. The result is None for a mart that is not made in ranges, and
+        where the rows of all ranges cannot be looked at together.
+        """
+        late, ranges = model.late, model.ranges
+        if late is None or ranges is None or late.relation not in ranges.reads:
+            return None
+        each = _Read(self.catalog, model, ranges, late.relation, found, (late.key, *late.columns))
+        grouped = each.grouped(ranges, KINDS[ranges.by].width, [])
+        if grouped is None:
+            return None
+        return {
+            str(first): content for first, (content, _) in self._at_once(connection, each, grouped).items()
+        }
+
     def _first_keys(self, connection: duckdb.DuckDBPyConnection, by: str) -> list[int]:
         """Return the first keys (numbers of cuts, or heights) of all ranges of one kind, sorted."""
         if by not in self._firsts:
@@ -318,10 +337,19 @@ class Ranges:
 
 
 class _Read:
-    """Describes which rows of one relation the ranges of a mart read, and which of their columns matter."""
+    """Describes which rows of one relation the ranges of a mart read, and which of their columns matter.
 
-    def __init__(
-        self, catalog: Catalog, model: Model, ranges: InRanges, relation: str, found: Fingerprints
+    These are the columns that the mart or another condition reads, or those in `columns`.
+    """
+
+    def __init__(  # noqa: PLR0917 - what one walk has at hand
+        self,
+        catalog: Catalog,
+        model: Model,
+        ranges: InRanges,
+        relation: str,
+        found: Fingerprints,
+        columns: tuple[str, ...] = (),
     ) -> None:
         self.relation = relation
         self.is_needed = ranges.needs == relation
@@ -336,7 +364,7 @@ class _Read:
         words = {word for text in others if relation in WORD.findall(text) for word in WORD.findall(text)}
         named = catalog.by_name[relation].column_names if relation in catalog.by_name else ()
         read = found.columns_read(model, relation)
-        self._columns = tuple(name for name in named if name in read or name in words)
+        self._columns = columns or tuple(name for name in named if name in read or name in words)
         self._asked = asked_columns(relation, others)
         self.reading = [relation, condition, clips, self._columns, self._asked]
 

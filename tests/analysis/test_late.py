@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis import incremental
 from analysis.catalog import load_catalog
 from analysis.engine import build
 from analysis.late import early_name
-from analysis.parts import parts_folder
+from analysis.parts import PartsFolder, parts_folder
 from tests.analysis.days import PlantedDays
 from tests.analysis.test_same_build import contents
 from tests.bench.planted_world import Size
@@ -52,6 +53,34 @@ def test_a_changed_rule_makes_no_early_part_and_every_row_right(tmp_path: Path) 
         assert moved == {name for name in NAMES if not found[name].equals(first[name])}
         assert moved >= set(NAMES) - FEATURES
         assert {path: path.stat().st_mtime_ns for path in early} == early
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+def test_a_new_day_fills_in_the_last_parts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """The first part of a mart of many rows stays until a rule changes; no row differs from a whole mart."""
+    monkeypatch.setattr(incremental, "GROUP_ROWS", rows)
+    world = PlantedDays(tmp_path, Size(n_blocks=500, entering=12, taken=9))
+    dataset, database, marts = tmp_path / "dataset", tmp_path / "a.duckdb", ["feerate_age_block", "far_ahead"]
+
+    def files_after(days: list[str], rules: Path) -> list[str]:
+        world.add(dataset, days)
+        build(dataset, rules, database, marts=marts)
+        return PartsFolder(parts_folder(database)).state.in_ranges["feerate_age_block"].files
+
+    first, *others = files_after(world.days[:-1], world.pools)
+    assert others
+    path = parts_folder(database) / first
+    made_ns = path.stat().st_mtime_ns
+    assert files_after(world.days[-1:], world.pools)[0] == first
+    assert path.stat().st_mtime_ns == made_ns
+
+    rules = changed_rules(world.pools, tmp_path / "changed")
+    assert first not in files_after([], rules)
+    found = contents(database)
+    expected = contents(build(dataset, rules, tmp_path / "whole.duckdb", marts=marts, is_cut=False).database)
+    assert [name for name in marts if not found[name].equals(expected[name])] == []
 
 
 def test_what_reads_no_pool_is_kept_when_a_rule_changes(tmp_path: Path) -> None:
