@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from analysis.command_options import DatabaseArgument, DatabaseOption, chosen_database, memory_gb
+from analysis.command_options import (
+    LOCAL,
+    DatabaseArgument,
+    DatabaseOption,
+    EngineOption,
+    MemoryOption,
+    WorkersOption,
+    chosen_database,
+    memory_gb,
+)
 from analysis.errors import AnalysisError, DatabaseError, UnknownNodeError
 from analysis.relations import RAW_TABLES, check_relation, relation_names
 from analysis.release.cli import release, verify
@@ -98,13 +107,9 @@ def build(  # noqa: PLR0917 - typer passes every option by name
         Path | None, typer.Option(help="Folder of pool rules. Default: the project's own.")
     ] = None,
     chain: ChainOption = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Most memory of DuckDB, as 2GB. Default: four fifths of the machine's.")
-    ] = None,
-    engine_name: Annotated[
-        str,
-        typer.Option("--engine", help="Who makes the marts: local, or a Spark cluster (spark://…)."),
-    ] = "local",
+    memory: MemoryOption = None,
+    engine_name: EngineOption = LOCAL,
+    n_workers: WorkersOption = 1,
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Only say which marts would be made, and why.")
     ] = False,
@@ -115,6 +120,7 @@ def build(  # noqa: PLR0917 - typer passes every option by name
     """Make every mart that changed since the last build and check it. Exit 1 when a check fails."""
     from analysis import engine
     from analysis.attribution.rules import default_rules_dir
+    from analysis.processes import memory_of_each_gb
     from analysis.watch import changes
 
     source = chosen_dataset(dataset, dataset_option)
@@ -124,7 +130,9 @@ def build(  # noqa: PLR0917 - typer passes every option by name
         rows = [mart.row for mart in engine.plan(source, rules, target, chain)]
         _write(engine.PLAN_COLUMNS, rows, Format.TABLE, folding=("reason",))
         return
-    with _workers(engine_name) as workers:
+    if n_workers > 1:
+        most_gb = memory_of_each_gb(most_gb, n_workers)
+    with _workers(engine_name, n_workers) as workers:
         for _ in changes(source, chain) if watch else (None,):
             with _progress() as progress:
                 result = engine.build(
@@ -136,15 +144,22 @@ def build(  # noqa: PLR0917 - typer passes every option by name
 
 
 @contextmanager
-def _workers(engine_name: str) -> Iterator["Workers | None"]:
-    """Yield the workers of a Spark cluster, which make marts; None where this process makes all of them."""
-    if engine_name == "local":
-        yield None
-        return
-    from analysis.warehouse.workers import open_workers
+def _workers(engine_name: str, n_workers: int) -> Iterator["Workers | None"]:
+    """Yield the workers that make marts: a Spark cluster, or processes; None where this process makes all."""
+    if engine_name != LOCAL and n_workers > 1:
+        raise typer.BadParameter("--workers is for processes here; a Spark cluster has workers of its own")
+    if engine_name != LOCAL:
+        from analysis.warehouse.workers import open_workers
 
-    with open_workers(engine_name) as workers:
-        yield workers
+        with open_workers(engine_name) as cluster:
+            yield cluster
+    elif n_workers > 1:
+        from analysis.processes import open_processes
+
+        with open_processes(n_workers) as processes:
+            yield processes
+    else:
+        yield None
 
 
 @app.command("list")

@@ -1,7 +1,7 @@
-"""Define the options by which every verb of `pool-analysis` names its dataset and its database.
+"""Define options of `pool-analysis`: those that name dataset and database, and how a build is done.
 
-Each can stand as an argument or behind an option. This module imports nothing large, because the help of
-every verb reads it.
+A dataset or database can stand as an argument or behind an option. This module imports nothing large, because
+the help of every verb reads it.
 """
 
 import re
@@ -21,6 +21,20 @@ DatabaseOption = Annotated[
     Path | None, typer.Option("--database", help="DuckDB file, instead of the argument.")
 ]
 
+MemoryOption = Annotated[
+    str | None, typer.Option("--memory", help="Most memory of DuckDB, as 2GB; default: 4/5 of the machine's.")
+]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="Who makes the marts: local, or a Spark cluster (spark://…).")
+]
+WorkersOption = Annotated[
+    int,
+    typer.Option(
+        "--workers", min=1, max=256, help="Processes here that make marts at one time and share --memory."
+    ),
+]
+
+LOCAL: Final = "local"  # the engine that is no cluster
 MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|MB)", re.IGNORECASE)
 
 

@@ -7,13 +7,12 @@ build, in a file of the same name, and returns its description. The build alone 
 Workers need the dataset and the folder of parts at the same paths, and the same version of this software.
 """
 
-import tempfile
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -27,6 +26,9 @@ from analysis.parts import Inputs, Part, Rows, write_part
 from analysis.ranges import Piece
 from analysis.raw_views import create_views
 from collector.dataset.open import Dataset
+from collector.dataset.temporary_folders import temporary_folder
+
+WORKER_FOLDER: Final = "pool-analysis-worker-"  # what its name begins with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,7 @@ class _Worker:
         self._views: set[str] = set()
         stack = ExitStack()
         self._close = weakref.finalize(self, stack.close)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pool-analysis-")))
+        folder = stack.enter_context(temporary_folder(WORKER_FOLDER))
         self._connection = stack.enter_context(
             connect(folder / "worker.duckdb", memory_gb=workplace.memory_gb, threads=1)
         )

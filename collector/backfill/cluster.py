@@ -19,7 +19,8 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from collector.backfill.store import WorkResult
-from collector.backfill.workers import SAFE_PATH, BoundedPool, load_compiled_functions
+from collector.backfill.workers import BoundedPool, load_compiled_functions
+from collector.child_processes import SAFE_PATH
 from collector.errors import CollectorError, SettingsError
 
 MASTER: Final = re.compile(r"(spark|k8s)://\S+|yarn|local(-cluster)?\[[\d*, ]+\]")

@@ -1,20 +1,18 @@
 """Run units of work in worker processes; few units are in work at a time, so that memory stays small."""
 
-import multiprocessing
 import os
-import signal
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from collector.backfill.store import WorkResult
+from collector.child_processes import open_process_pool
 from collector.codec.feerates import effective_feerates
 from collector.codec.parents import in_block_parents
 from collector.codec.traits import transaction_traits
@@ -27,7 +25,6 @@ from collector.unneeded import hide_unneeded
 
 QUEUED_PER_WORKER: Final = 2
 LOCAL: Final = "local"  # the engine that is no cluster: processes on this machine
-SAFE_PATH: Final = "PYTHONSAFEPATH"
 PRELOADED: Final = ["collector.backfill.file_work", "collector.backfill.node_work"]
 
 
@@ -93,18 +90,12 @@ class BoundedPool(ABC):
 
 
 class WorkerPool(BoundedPool, AbstractContextManager["WorkerPool"]):
-    """Runs units of work in worker processes, which start at once while the caller still reads headers.
-
-    The processes are forked from a server process that has loaded the modules and runs no threads.
-    """
+    """Runs units of work in worker processes, which start at once while the caller still reads headers."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        with _interrupts_blocked(), _safe_path():
-            self._executor = ProcessPoolExecutor(count, mp_context=context, initializer=prepare)
-            self._started = [self._executor.submit(int) for _ in range(count)]
+        self._executor = open_process_pool(count, PRELOADED, prepare)
+        self._started = [self._executor.submit(int) for _ in range(count)]
 
     def __enter__(self) -> Self:
         return self
@@ -147,9 +138,7 @@ def open_pool(workers: int, engine: str = LOCAL) -> "Workers":
 
 
 def prepare() -> None:
-    """Set up a worker process: one core, compiled functions loaded; it ends when its parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and lets units end
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Set up a worker process: one core, compiled functions loaded."""
     configure_logging("auto", "warning")
     hide_unneeded()
     # The other cores belong to the other workers.
@@ -167,38 +156,3 @@ def load_compiled_functions() -> None:
     values, spent_types = spent_outputs(data, limits, layout.blocks, layout.txs)
     transaction_traits(data, layout, spent_types)
     effective_feerates(layout.blocks, values, values, parent_limits, parents)
-
-
-def _end_with_parent() -> None:
-    """Make this process end as soon as the parent ends, even by SIGKILL: half a unit is of no use."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """Make child processes start Python as with `-P`: files in the current folder are not imported.
-
-    The server process of `multiprocessing` would otherwise import modules from that folder first.
-    """
-    before = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[SAFE_PATH]
-        else:
-            os.environ[SAFE_PATH] = before
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C in the processes that start inside the `with` block; the parent alone handles it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,9 +1,12 @@
 """Test that marts are made at the same time, in an order that is right, and by other processes as by one."""
 
-import multiprocessing
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,10 @@ import pytest
 from analysis.engine import build
 from analysis.errors import DatabaseError
 from analysis.parts import Inputs, Part, Rows
+from analysis.processes import ProcessWorkers, memory_of_each_gb
 from analysis.ranges import Piece
 from analysis.schedule import Crew, Making, make_all, open_crew, urgencies
-from analysis.tasks import Task, Workplace, make_part
+from analysis.tasks import Task, Workplace
 from tests.analysis.days import PlantedDays
 from tests.analysis.test_same_build import contents
 from tests.bench.planted_world import Size
@@ -97,37 +101,70 @@ def test_a_failed_part_ends_the_build_and_begins_no_other() -> None:
     assert set(hands.begun) <= {"a", "e"}
 
 
-class Processes:
-    """Makes tasks in two other processes, and notes their marts."""
+class Mortal(ProcessWorkers):
+    """Makes parts in two processes, one of which ends in the midst of its work; notes the marts."""
 
-    n_at_once = 2
-
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
-        self._pool = pool
+    def __init__(self) -> None:
+        super().__init__(2)
         self.marts: set[str] = set()
+        self.n_killed = 0
 
-    def make(self, workplace: Workplace, task: Task) -> Part:
-        """Make a task and wait for it."""
+    def submit(self, pool: ProcessPoolExecutor, workplace: Workplace, task: Task) -> "Future[Part]":
+        """Hand out a part; beside the first range of a mart of stays, end a process."""
         self.marts.add(task.mart)
-        return self._pool.submit(make_part, workplace, task).result()
+        if task.mart == "mempool_residence" and not self.n_killed:
+            self.n_killed += 1
+            pool.submit(os._exit, 9)
+        return super().submit(pool, workplace, task)
 
 
-@pytest.fixture
-def processes() -> Iterator[Processes]:
-    """Start two processes."""
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        yield Processes(pool)
-
-
-def test_every_mart_of_other_processes_is_that_of_one(tmp_path: Path, processes: Processes) -> None:
-    """Ranges and whole marts are handed out; all marts are those of a build in one process, bit for bit."""
+def test_every_mart_of_other_processes_is_that_of_one(tmp_path: Path) -> None:
+    """Ranges and whole marts are handed out, and a process is killed: all marts are the same, bit for bit."""
     world = PlantedDays(tmp_path, Size(n_blocks=250, entering=30, taken=24, seed=3))
     database = tmp_path / "a.duckdb"
-    made = build(world.whole, world.pools, database, workers=processes)
+    with closing(Mortal()) as workers:
+        made = build(world.whole, world.pools, database, workers=workers)
+        assert build(world.whole, world.pools, database, workers=workers).made == ()
     expected = contents(build(world.whole, world.pools, tmp_path / "b.duckdb").database)
     found = contents(database)
 
+    assert workers.n_killed == 1
     assert [name for name in expected if not found[name].equals(expected[name])] == []
-    assert {"mempool_residence", "inclusion_sample", "user_day", "block_order"} <= processes.marts
-    assert "pool_share_window" in set(made.made) - processes.marts
-    assert build(world.whole, world.pools, database, workers=processes).made == ()
+    assert {"mempool_residence", "inclusion_sample", "user_day", "block_order"} <= workers.marts
+    assert "pool_share_window" in set(made.made) - workers.marts
+
+
+def test_processes_that_are_always_killed_are_one_sentence(tmp_path: Path) -> None:
+    """After some attempts the error says what to do."""
+
+    class Dying(ProcessWorkers):
+        def submit(self, pool: ProcessPoolExecutor, *_: object) -> "Future[Part]":
+            found: Future[Part] = pool.submit(os._exit, 9)
+            return found
+
+    place = Workplace(dataset=tmp_path, chain="main", folder=tmp_path, inputs={}, memory_gb=1)
+    task = Task(mart="block_order", name="block_order", inputs={}, rows={})
+    with closing(Dying(1)) as workers, pytest.raises(DatabaseError, match=r"block_order.*fewer --workers"):
+        workers.make(place, task)
+
+
+def test_workers_share_the_memory() -> None:
+    """The build and its workers get equal parts of --memory, or of four fifths of the machine's."""
+    machine_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+    assert memory_of_each_gb(6, 2) == 2
+    assert memory_of_each_gb(None, 3) == pytest.approx(machine_gb / 5)
+
+
+def test_workers_of_a_command_make_the_database(tmp_path: Path) -> None:
+    """`build --workers 2` makes what one process makes; with a cluster, --workers is refused."""
+    world = PlantedDays(tmp_path, Size(n_blocks=30, entering=6, taken=4))
+    command = [sys.executable, "-P", "-m", "analysis", "build", "--dataset", str(world.whole)]
+    command += ["--pools", str(world.pools), "--database", str(tmp_path / "a.duckdb"), "--workers", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused = subprocess.run([*command, "--engine", "local[2]"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.duckdb").exists()
+    assert refused.returncode == 2
+    assert "--workers is for processes here" in refused.stderr

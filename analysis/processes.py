@@ -1,0 +1,80 @@
+"""Have the parts of marts made by processes of this machine, each with a DuckDB of one thread."""
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Final
+
+from analysis.errors import DatabaseError
+from analysis.parts import Part
+from analysis.tasks import Task, Workplace, make_part
+from collector.child_processes import open_process_pool
+
+ATTEMPTS: Final = 3  # at one part, where the processes end in the middle of it
+PRELOADED: Final = ["analysis.tasks"]
+USED_MEMORY: Final = 0.8  # of the machine's memory, by all DuckDBs together
+
+
+class ProcessWorkers:
+    """Makes parts of marts in `n_at_once` processes; it implements `analysis.tasks.Workers`.
+
+    Where a process is killed, the parts that were being made are made again by new processes.
+    """
+
+    def __init__(self, n_at_once: int) -> None:
+        self.n_at_once = n_at_once
+        self._lock = threading.Lock()
+        self._pool = open_process_pool(n_at_once, PRELOADED)
+
+    def make(self, workplace: Workplace, task: Task) -> Part:
+        """Make one part of a mart in a process, and return the part when it is made.
+
+        Raises duckdb.Error where a query fails, and DatabaseError where processes are killed again and again.
+        """
+        for _ in range(ATTEMPTS):
+            pool = self._pool
+            try:
+                return self.submit(pool, workplace, task).result()
+            except BrokenProcessPool:
+                self._replace(pool)
+        raise DatabaseError(
+            f"processes that made a part of {task.mart} were killed {ATTEMPTS} times, probably because memory"
+            " ran out; use fewer --workers or less --memory, and build again: what is made stays"
+        )
+
+    def submit(self, pool: ProcessPoolExecutor, workplace: Workplace, task: Task) -> "Future[Part]":
+        """Hand one part to a process of a pool."""
+        return pool.submit(make_part, workplace, task)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _replace(self, broken: ProcessPoolExecutor) -> None:
+        """Start new processes in place of a broken pool, if no other thread has done so."""
+        with self._lock:
+            if self._pool is broken:
+                self._pool = open_process_pool(self.n_at_once, PRELOADED)
+
+
+@contextmanager
+def open_processes(n_at_once: int) -> Iterator[ProcessWorkers]:
+    """Start processes that make parts of marts, yield them, and end them."""
+    workers = ProcessWorkers(n_at_once)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def memory_of_each_gb(memory_gb: float | None, n_workers: int) -> float:
+    """Return the memory (10^9 bytes) of one DuckDB, where a build and its workers share `memory_gb`.
+
+    None stands for four fifths of the machine's memory.
+    """
+    if memory_gb is None:
+        memory_gb = USED_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return memory_gb / (n_workers + 1)
