@@ -37,7 +37,7 @@ usage_ratio = "DOUBLE  0..1, part of the allowed memory in use, the larger of th
 min_feerate_sat_vb = "DOUBLE  sat/vB, lowest feerate that the mempool accepted at the poll after it; null without one"
 cause = "VARCHAR  expired, evicted or untold"
 */
-with
+with recursive
 
 losses as (
     select
@@ -141,29 +141,51 @@ children as (
         node,
         session,
         sequence,
+        txid,
         removed_at,
         unnest(parents) as parent_txid
     from judged
     where own_cause is null
 ),
 
-inherited as (
+-- From parent to child, as far as no cause of its own is known.
+causes (node, session, sequence, txid, removed_at, cause) as (
+    select
+        node,
+        session,
+        sequence,
+        txid,
+        removed_at,
+        own_cause as cause
+    from judged
+    where own_cause is not null
+    union
     select
         children.node,
         children.session,
         children.sequence,
-        min(judged.own_cause) as cause
-    from children
-    inner join judged
+        children.txid,
+        children.removed_at,
+        causes.cause
+    from causes
+    inner join children
         on
-            children.node = judged.node
-            and children.session = judged.session
-            and children.parent_txid = judged.txid
+            causes.node = children.node
+            and causes.session = children.session
+            and causes.txid = children.parent_txid
     where
-        judged.own_cause is not null
-        and abs(seconds_between(judged.removed_at, children.removed_at)) <= 1
-        and cast(judged.removed_at as date) = cast(children.removed_at as date)
-    group by children.node, children.session, children.sequence
+        abs(seconds_between(causes.removed_at, children.removed_at)) <= 1
+        and cast(causes.removed_at as date) = cast(children.removed_at as date)
+),
+
+told as (
+    select
+        node,
+        session,
+        sequence,
+        min(cause) as cause
+    from causes
+    group by node, session, sequence
 )
 
 select
@@ -176,11 +198,11 @@ select
     judged.feerate_sat_vb,
     judged.usage_ratio,
     judged.min_feerate_sat_vb,
-    coalesce(judged.own_cause, inherited.cause, 'untold') as cause
+    coalesce(told.cause, 'untold') as cause
 from judged
-left join inherited
+left join told
     on
-        judged.node = inherited.node
-        and judged.session = inherited.session
-        and judged.sequence = inherited.sequence
+        judged.node = told.node
+        and judged.session = told.session
+        and judged.sequence = told.sequence
 order by judged.removed_at, judged.node, judged.session, judged.sequence
