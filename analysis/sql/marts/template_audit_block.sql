@@ -23,7 +23,8 @@ late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 by = "days"
 [ranges.reads]
 mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
-mempool_residence = "first_cut_no < getvariable('range_to') and last_cut_no >= getvariable('range_from') - 1000000000"
+mempool_residence = """first_cut_no < getvariable('range_to')
+and (first_cut_no >= getvariable('range_from') - 1000000000 or last_cut_no >= getvariable('range_from') - 1000000000)"""
 mempool_links = "child_no in (select stay_no from mempool_residence)"
 chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
 block_pool = "block_hash in (select block_hash from mempool_cuts)"
@@ -199,8 +200,9 @@ missing as materialized (
     where not promised.is_matched
 ),
 
--- The stay in which the template found it: the last that began before, else, where we lagged, the first behind. Stays
--- that ended two days before are not looked at.
+-- The stay in which the template found it: the last that began before, else, where we lagged, the first behind. A stay that
+-- the end of a session cut off tells only where the next session lists no other. Stays that ended two days before are not
+-- looked at.
 missing_stays as (
     select
         missing.choice_no,
@@ -212,10 +214,10 @@ missing_stays as (
                 left_reason := mempool_residence.left_reason,
                 last_cut_no := mempool_residence.last_cut_no
             ),
-            if(
-                mempool_residence.entered_at <= missing.taken_at,
-                seconds_between(mempool_residence.entered_at, missing.taken_at),
-                1e12 + seconds_between(missing.taken_at, mempool_residence.entered_at)
+            (
+                mempool_residence.left_reason is null and mempool_residence.last_cut_no < missing.cut_no,
+                mempool_residence.entered_at > missing.taken_at,
+                abs(seconds_between(mempool_residence.entered_at, missing.taken_at))
             )
         ) as stay
     from missing
@@ -224,7 +226,8 @@ missing_stays as (
             missing.node = mempool_residence.node
             and missing.txid = mempool_residence.txid
             and missing.cut_no >= mempool_residence.first_cut_no
-            and missing.cut_no // 1000000000 - 1 <= mempool_residence.last_cut_no // 1000000000
+            and missing.cut_no // 1000000000 - 1
+            <= greatest(mempool_residence.first_cut_no, mempool_residence.last_cut_no) // 1000000000
     group by missing.choice_no, missing.txid
 ),
 
