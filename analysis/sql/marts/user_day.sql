@@ -16,7 +16,7 @@ by = "mempool_days"
 [ranges.reads]
 mempool_entries = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
 mempool_residence = """stay_no < getvariable('range_to')
-and (stay_no >= getvariable('range_from') or last_cut_no >= getvariable('range_from') - 2000000000)"""
+and (stay_no >= getvariable('range_from') - 2000000000 or last_cut_no >= getvariable('range_from') - 2000000000)"""
 mempool_returns = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
 confirmation_spells = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
 [ranges.clips.mempool_residence]
