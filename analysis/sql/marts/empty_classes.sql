@@ -8,7 +8,7 @@ grain = ["pool"]
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches; 'all' for every block"
 pool_name = "VARCHAR  name of the pool"
-n_blocks = "BIGINT  blocks on the active chain"
+n_blocks = "BIGINT  blocks on the active chain of which it is known whether they are empty"
 n_mempool_empty = "BIGINT  empty blocks found while nothing was waiting"
 n_before_template = "BIGINT  empty blocks that came before our node had offered a filled template"
 n_soon = "BIGINT  further empty blocks soon after their parent"

@@ -3,12 +3,12 @@ summary = "How often empty and other blocks are found per second, by the time si
 method = """
 Cause-specific hazards of a piecewise-constant model. The time since the parent is cut at `edges_s`; in each bin the
 rate is the number of blocks found divided by the seconds in which the network had not yet found the next block. Every
-timed interval of the active chain counts as exposure, whoever ended it, so the rates of the owners add up to those of
-'all'. Mining without memory that is never empty has the same rate of other blocks in all bins, and none of empty ones.
-Empty blocks in the first bins, and fewer others there, mean that a pool mines before it has validated and filled a
-block. The interval of a rate is Garwood's for a Poisson count (analysis/stats/count_tests.py). Clocks are those of
-empty_timing; intervals below zero are left out. An empty block found while nothing was waiting counts as neither kind,
-but its exposure counts.
+timed interval that ends with a block of owner_intervals counts as exposure, whoever found it, so the rates of the
+owners add up to those of 'all'. Mining without memory that is never empty has the same rate of other blocks in all
+bins, and none of empty ones. Empty blocks in the first bins, and fewer others there, mean that a pool mines before it
+has validated and filled a block. The interval of a rate is Garwood's for a Poisson count
+(analysis/stats/count_tests.py). Clocks are those of empty_timing; intervals below zero are left out. An empty block
+found while nothing was waiting counts as neither kind, but its exposure counts.
 """
 grain = ["grouped_by", "owner", "clock", "from_s"]
 [parameters]

@@ -1,9 +1,10 @@
 /*
 summary = "Rate of empty blocks of the network and of each pool or entity, per day, difficulty epoch and over all."
 method = """
-Blocks of the active chain, with Wilson's 95 % interval (E. B. Wilson, 1927). fillable_* leave out all blocks, empty or
-not, at which the mempool is known to have been empty, because nobody could have filled them. Where the mempool was not
-observed, nothing can be left out and both rates are the same. Days are those of the header time.
+Blocks of the active chain of which it is known whether they are empty, with Wilson's 95 % interval (E. B. Wilson,
+1927). fillable_* leave out all blocks, empty or not, at which the mempool is known to have been empty, because nobody
+could have filled them. Where the mempool was not observed, nothing can be left out and both rates are the same. Days
+are those of the header time.
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]
@@ -14,7 +15,7 @@ first_height = "INTEGER  first block of the period that the dataset has"
 owner = "VARCHAR  slug of the pool or entity; 'unknown' when no rule matches; 'all' for the network"
 owner_name = "VARCHAR  name of the owner"
 is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not an owner"
-n_blocks = "BIGINT  blocks on the active chain"
+n_blocks = "BIGINT  blocks on the active chain of which it is known whether they are empty"
 n_empty = "BIGINT  blocks with a coinbase and nothing else"
 n_nothing_waiting = "BIGINT  blocks of either kind at which nothing was waiting"
 n_empty_nothing_waiting = "BIGINT  those of them that are empty"

@@ -12,10 +12,10 @@ that the block took, outside_2x_ratio the share that it took of those behind the
 feerate strategies). `plain` is fee / vsize, `package` the package feerate of mempool_packages, `cluster` the chunk
 feerate of mempool_clusters. Package and cluster feerates are known at blocks only: a relative that enters between the
 moment and the block counts already, and a transaction that leaves between them keeps the feerate it had at the block
-before. Transactions without a known fee are not ranked. An empty block has X = 0 and no ratios. Blocks at which the
-mempool is not known have no row. Stays are ranked once per six hours, as the moments are numbered, and divided into
-n_age_buckets buckets by rank: only two ranks per moment are needed, X and 2 X. The number of each bucket that waits
-tells in which bucket such a rank is, and only its stays are listed.
+before, or its own where that came on another UTC day. Transactions without a known fee are not ranked. An empty block
+has X = 0 and no ratios. Blocks at which the mempool is not known have no row. Stays are ranked once per six hours, as
+the moments are numbered, and divided into n_age_buckets buckets by rank: only two ranks per moment are needed, X and 2
+X. The number of each bucket that waits tells in which bucket such a rank is, and only its stays are listed.
 """
 cost = "24 rankings of a mempool per block: for eight moments by three kinds of feerate. A scan reads once."
 grain = ["block_hash", "node", "age_s", "feerate_kind"]

@@ -1,21 +1,22 @@
 /*
 summary = "How often blocks took the transactions of each kind that were promised or paid enough, and ordinary ones like them."
 method = """
-For each block, the newest template of a node on the block's parent (template_audit_block) says what an unmodified
-node would have mined in a block as heavy. Each promised transaction that entered at least policy_fresh_s before the
-block, or before the block's parent, and did not leave our mempool between template and block, is a trial: the block
-took it, or passed it over. Where several nodes have a template, that of the node that connected the block first counts.
-Where no template promises a kind, because there is none or because our node refuses to mine the kind, what was paid
-tells. Then a trial is each transaction of the same ages that waited at the block's cut, at the node that connected the
-block first, and whose package feerate (mempool_packages) times policy_factor was above own_margin_sat_vb of
-block_order. That margin is the block's own, so a full block asks for more. Only a block in which more is in feerate
-order than chance explains (low_paying) has one. Where relatives change the package feerate, no relative may have
-entered or left since the block's parent: a pool cannot know of a child that has just come. What left in conflict with
-the block is no trial. A row counts the trials of one feature in one group: the same block, the same class of fee and the
-same class of age. Beside them stand those of the group, by the same rule, that have no feature. Features are those that
-our mempools showed when the transaction entered (mempool_features), and full_rbf for 15 days after the replacement: what
-a block alone shows is known of nothing that was passed over. A block has trials of a feature by one kind of evidence
-alone, so each transaction counts once. pool_policy sums the rows of each pool.
+For each block, the newest template of a node on the block's parent (template_audit_block) says what an unmodified node
+would have mined in a block as heavy. Each promised transaction that entered at least policy_fresh_s before the block,
+or before the block's parent, and did not leave our mempool between template and block, is a trial: the block took it,
+or passed it over. Where several nodes have a template, that of the node that connected the block first counts. Where no
+template promises a kind, because there is none or because our node refuses to mine the kind, what was paid tells. Then
+a trial is each transaction of the same ages that waited at the block's cut, at the node that connected the block first,
+and whose package feerate (mempool_packages) times policy_factor was above own_margin_sat_vb of block_order. That margin
+is the block's own, so a full block asks for more. Only a block in which more is in feerate order than chance explains
+(low_paying) has one. Where relatives change the package feerate, no relative may have entered or left since the block's
+parent: a pool cannot know of a child that has just come. Packages are told day by day, so at the first block of a UTC
+day what waits beside a relative is no trial. What left in conflict with the block is none. A row counts the trials of
+one feature in one group: the same block, the same class of fee and the same class of age. Beside them stand those of
+the group, by the same rule, that have no feature. Features are those that our mempools showed when the transaction
+entered (mempool_features), and full_rbf for 15 days after the replacement: what a block alone shows is known of nothing
+that was passed over. A block has trials of a feature by one kind of evidence alone, so each transaction counts once.
+pool_policy sums the rows of each pool.
 """
 grain = ["block_hash", "feature", "fee_class", "age_class"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}

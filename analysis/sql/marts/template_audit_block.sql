@@ -12,10 +12,9 @@ and pools do not refresh their work at once (what was in the mempool when we beg
 places: a pool may take any of them. A missing one of them is `tied` as far as an extra one stands in its place, and an
 extra one is `tied`, where no class before fits; n_tied counts them all. A transaction of the block that was not
 promised is `unseen` when it was not in our mempool; `fresh` when it, or a descendant in the block that pays more than
-it, entered after the template; `tail` when the template has it no more than tail_ratio behind the promised part; else
-`prioritised`. The rules follow the block audit of mempool (github.com/mempool/mempool) and
-github.com/0xB10C/miningpool-observer, with their times as parameters. score_ratio is matched / (matched + unexplained).
-Only blocks at which the mempool is known; the coinbase does not count.
+it and all between them, entered after the template; `tail` when the template has it no more than tail_ratio behind the
+promised part; else `prioritised`. The rules follow the block audit of mempool (github.com/mempool/mempool) and
+github.com/0xB10C/miningpool-observer. Only blocks at which the mempool is known; the coinbase does not count.
 """
 grain = ["block_hash", "node", "from_age_s"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
@@ -200,34 +199,32 @@ missing as materialized (
     where not promised.is_matched
 ),
 
--- The stay in which the template found it: the last that began before, else, where we lagged, the first behind. A stay that
--- the end of a session cut off tells only where the next session lists no other. Stays that ended two days before are not
--- looked at.
+-- The stay in which the template found it: the last that began before, else, where we lagged, the first behind. One that
+-- ended with its session tells only where no other does. Stays that ended two days before are not looked at.
 missing_stays as (
     select
         missing.choice_no,
         missing.txid,
         arg_min(
             struct_pack(
-                entered_at := mempool_residence.entered_at,
-                first_seen_kind := mempool_residence.first_seen_kind,
-                left_reason := mempool_residence.left_reason,
-                last_cut_no := mempool_residence.last_cut_no
+                entered_at := waited.entered_at,
+                first_seen_kind := waited.first_seen_kind,
+                left_reason := waited.left_reason,
+                last_cut_no := waited.last_cut_no
             ),
             (
-                mempool_residence.left_reason is null and mempool_residence.last_cut_no < missing.cut_no,
-                mempool_residence.entered_at > missing.taken_at,
-                abs(seconds_between(mempool_residence.entered_at, missing.taken_at))
+                waited.left_reason is null and waited.last_cut_no < missing.cut_no,
+                waited.entered_at > missing.taken_at,
+                abs(seconds_between(waited.entered_at, missing.taken_at))
             )
         ) as stay
     from missing
-    inner join mempool_residence
+    inner join mempool_residence as waited
         on
-            missing.node = mempool_residence.node
-            and missing.txid = mempool_residence.txid
-            and missing.cut_no >= mempool_residence.first_cut_no
-            and missing.cut_no // 1000000000 - 1
-            <= greatest(mempool_residence.first_cut_no, mempool_residence.last_cut_no) // 1000000000
+            missing.node = waited.node
+            and missing.txid = waited.txid
+            and missing.cut_no >= waited.first_cut_no
+            and missing.cut_no // 1000000000 - 1 <= greatest(waited.first_cut_no, waited.last_cut_no) // 1000000000
     group by missing.choice_no, missing.txid
 ),
 

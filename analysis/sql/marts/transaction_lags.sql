@@ -4,8 +4,9 @@ method = """
 Entries that a node pushed to us. Of each UTC day, a transaction counts if two nodes or more pushed it within an hour of
 its first entry on that day; so one that several nodes push on two days counts twice. What a node pushes later than that
 hour is a return, or the node had refused it before, and says nothing of the network. What one node pushes before
-midnight and another after it is left out: of the transactions with a lag of 10 s, this loses one in 8,640. lag is the time behind the first node, spread that from the first node to the last. A row counts the
-transactions of one node and day whose time, rounded up to milliseconds, is the same: a lag of 0 is that of the first.
+midnight and another after it is left out: of the transactions with a lag of 10 s, this loses one in 8,640. lag is the
+time behind the first node, spread that from the first node to the last. A row counts the transactions of one node and
+day whose time, rounded up to milliseconds, is the same: a lag of 0 is that of the first.
 """
 grain = ["node", "day_key", "measure", "value_ms"]
 [ranges]
