@@ -62,9 +62,20 @@ def _pools(marts: Marts) -> Table:
         pool = row["pool"]
         table.add_row(*(Text(cell) for cell in _cells(marts, row, empties.get(pool), feerates.get(pool))))
     rest = len(marts.shares) - len(shown)
-    if rest > 0:
-        table.caption = Text(f"{count(rest)} more: pool-analysis show pool_share", style="dim")
+    notes = [f"{count(rest)} more: pool-analysis show pool_share"] if rest > 0 else []
+    notes += _empty_note(marts)
+    if notes:
+        table.caption = Text("\n".join(notes), style="dim")
     return table
+
+
+def _empty_note(marts: Marts) -> list[str]:
+    """Say of how many blocks it is known whether they are empty, where that is not all of the table."""
+    known = max((row["n_blocks"] for row in marts.empties), default=0)
+    total = sum(row["block_count"] for row in marts.shares)
+    if not 0 < known < total:
+        return []
+    return [f"Empty: of the {count(known)} of {count(total)} blocks of which this is known"]
 
 
 def _cells(marts: Marts, share: Row, empty: Row | None, feerate: Row | None) -> Sequence[str]:

@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import duckdb
 import pytest
 from rich.console import Console
 
@@ -50,6 +51,21 @@ def test_text_of_strangers_cannot_act_on_the_terminal(tmp_path: Path) -> None:
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", text)
     assert "␛[31mred" in text
     assert "[red]{{7*7}}" in text
+
+
+def test_the_table_says_of_how_many_blocks_emptiness_is_known(tmp_path: Path, of_mainnet: str) -> None:
+    """Beside blocks of which only a label is known, the rate of empty ones names its own number of blocks."""
+    database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.mainnet_like(60))
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("UPDATE empty_intervals SET n_blocks = n_blocks // 2")
+        (known,) = connection.execute(
+            "SELECT n_blocks FROM empty_intervals WHERE pool = 'all'"
+        ).fetchone() or (0,)
+    out, marts = io.StringIO(), read_marts(database)
+    print_summary(page(marts), marts, Console(file=out, width=80))
+
+    assert f"Empty: of the {known} of 60 blocks of which this is known" in out.getvalue()
+    assert "of which this is known" not in of_mainnet
 
 
 def test_nothing_measured_is_said(tmp_path: Path) -> None:
