@@ -4,11 +4,13 @@ import ctypes
 import gc
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import structlog
 
 from collector.codec.feerates import rate_blocks
 from collector.codec.rows import warm_up
@@ -18,7 +20,9 @@ from gpuhash.cpu import sha256_loops
 # Options of glibc's mallopt (malloc.h), and the values that we give them.
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 LEAST_MAPPED_BYTES = 1 << 18  # a freed block that is larger goes back to the system at once
+POLL_S = 0.05
 MOST_ARENAS = 2  # of the C library; by default it has eight per processor, and each keeps freed memory
+log = structlog.get_logger(__name__)
 
 
 @cache
@@ -35,16 +39,23 @@ def limit_freed_memory() -> None:
         set_option(_M_ARENA_MAX, MOST_ARENAS)
 
 
-def load_compiled_loops() -> None:
-    """Load the machine code of our numba loops.
+def load_compiled_loops(stop: threading.Event) -> None:
+    """Load the machine code of our numba loops; return early, without it, when `stop` is set.
 
     If it is not on disk, a child process compiles the loops first. A compiler that has run in this process
     would keep 50 MB until the end.
     """
     loops = (sha256_loops.hash_groups, sha256_loops.hash_whole_blocks, copy_outpoints, rate_blocks)
     if not all(map(is_compiled, loops)):
+        log.info("loops.compiling", advice="the first start of a version takes up to a minute longer")
         code = "from collector.codec.rows import warm_up; warm_up()"
-        subprocess.run([sys.executable, "-P", "-c", code], check=False)  # noqa: S603 - our own words, no shell
+        # In a session of its own, so that Ctrl-C in a terminal reaches us alone.
+        command = [sys.executable, "-P", "-c", code]
+        with subprocess.Popen(command, start_new_session=True) as compiling:  # noqa: S603 - our own words
+            while compiling.poll() is None:
+                if stop.wait(POLL_S):
+                    compiling.kill()
+                    return
     warm_up()
 
 

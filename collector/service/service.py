@@ -39,7 +39,7 @@ def run(settings: Settings, stop: threading.Event) -> int:
     failed.
     """
     limit_freed_memory()
-    load_compiled_loops()
+    load_compiled_loops(stop)
     names = [node.name for node in settings.node]
     metrics = Metrics(names)
     journals = {name: journal_folder(settings.dataset, settings.chain, name) for name in names}

@@ -106,6 +106,23 @@ def test_a_run_without_a_node_ends_soon_after_a_signal(
     assert "Traceback" not in said
 
 
+def test_ctrl_c_while_loops_are_compiled_is_one_line(server: HostileServer, tmp_path: Path) -> None:
+    """Ctrl-C, which reaches every process of a terminal, ends a first start at once, without a traceback."""
+    with subprocess.Popen(
+        run_of(server, tmp_path),
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        assert json.loads(process.stderr.readline())["event"] == "loops.compiling"
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stderr.read()  # to its end, so no other process holds it open
+        assert process.wait(TIMEOUT_S) == 0
+    assert said == "stopped before a node answered: nothing was received\n"
+
+
 @pytest.mark.parametrize("answer", [dripping, silent, endless])
 def test_a_node_that_never_finishes_an_answer_is_one_sentence(
     server: HostileServer, tmp_path: Path, answer: Any

@@ -11,12 +11,13 @@ from collector.service.memory import is_compiled
 
 LOAD = """
 import sys
+import threading
 from collector.service.memory import load_compiled_loops
 from collector.unneeded import hide_unneeded
 from gpuhash.cpu import sha256_loops
 
 hide_unneeded()
-load_compiled_loops()
+load_compiled_loops(threading.Event())
 loops = (sha256_loops.hash_groups, sha256_loops.hash_whole_blocks)
 print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 print([name for name in ("pandas", "scipy.linalg") if name in sys.modules])
