@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 
+from collector.standard_streams import open_missing
 from collector.unneeded import hide_unneeded
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -53,6 +54,7 @@ def main() -> None:
 
     Ctrl-C ends it with one line and status 130, even if a library raises.
     """
+    open_missing()
     signals = _Signals(is_run=sys.argv[1:2] == ["run"])
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:

@@ -1,5 +1,6 @@
 """Test what an operator sees of a running collector: metrics, health, and reports to systemd."""
 
+import os
 import socket
 import threading
 import time
@@ -11,8 +12,10 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from collector.dataset.schema import hash_bytes
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
+from tests.functional.replay import read
 
 pytestmark = pytest.mark.bitcoind
 DEADLINE_S = 60.0
@@ -100,6 +103,21 @@ def test_every_metric_moves(
     assert requests.get(f"{url}/healthz", timeout=5).status_code == 200
     assert collector.stop() == 0
     assert supervisor.has_received("STOPPING=1")
+
+
+def test_closed_standard_streams_cost_nothing(
+    new_collector: Callable[..., Any], node: RegtestNode, supervisor: Supervisor
+) -> None:
+    """A collector that is started with stdin, stdout and stderr closed collects, and its stop is clean."""
+    collector = new_collector()
+    collector.start(ready="", wrapper=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+    assert supervisor.has_received("STATUS=following every node")
+    (block,) = node.client().call("generatetodescriptor", 1, "raw(51)")
+    collector.wait_taken()
+    for number in range(3):
+        assert Path(f"/proc/{collector.pid}/fd/{number}").readlink() == Path(os.devnull)
+    assert collector.stop() == 0
+    assert hash_bytes(block) in {row["block_hash"] for row in read(collector.dataset)["blocks"]}
 
 
 def test_a_node_that_stops_makes_unready(
