@@ -27,7 +27,7 @@ from collector.dataset.files import (
     lock_tried_alone,
     make_folder,
 )
-from collector.dataset.marker import check_marker, make_marker
+from collector.dataset.marker import check_marker, has_marker, make_marker
 from collector.dataset.store_address import StoreAddress, names_store
 from collector.errors import DatasetError, SettingsError, StoreError
 
@@ -69,6 +69,22 @@ class Dataset:
         check_marker(root)
         return cls(root, chain)
 
+    @property
+    def is_there(self) -> bool:
+        """Return whether the dataset still has its marker; without it somebody has removed or moved it."""
+        return has_marker(self.root)
+
+    def refuse_if_gone(self) -> None:
+        """Raise DatasetError if somebody has removed the dataset since it was opened.
+
+        A file that is written then would make a folder without a marker, which no command takes for one.
+        """
+        if not self.is_there:
+            raise DatasetError(
+                f"the dataset {self.root} was removed or moved while it was in use; put it back, and start "
+                "again"
+            )
+
     def write(
         self,
         table: "Table",
@@ -79,10 +95,11 @@ class Dataset:
     ) -> list[Path]:
         """Write rows into the table, one file `<stem>.parquet` per partition; return their paths.
 
-        Raises what `write_rows` raises.
+        Raises what `write_rows` raises, and DatasetError when somebody has removed the dataset.
         """
         from collector.dataset.parquet_files import write_rows  # noqa: PLC0415 - loads slowly
 
+        self.refuse_if_gone()
         return write_rows(self.folder, table, rows, stem=stem, is_sorted=is_sorted)
 
     def read_lock(self) -> AbstractContextManager[None]:
@@ -95,7 +112,7 @@ class Dataset:
 
         Raises OSError when the lock file cannot be made.
         """
-        make_folder(self.folder)
+        self._make_folder()
         with lock_held_for_writing(self.folder / WRITE_LOCK, exclusive=False):
             yield
 
@@ -105,7 +122,7 @@ class Dataset:
 
         Raises OSError when the lock file cannot be made.
         """
-        make_folder(self.folder)
+        self._make_folder()
         with lock_held_for_writing(self.folder / WRITE_LOCK, exclusive=True):
             yield
 
@@ -115,12 +132,16 @@ class Dataset:
 
         Raises DatasetError when another process holds it.
         """
-        make_folder(self.folder)
+        self._make_folder()
         with lock_taken(
             self.folder / BACKFILL_LOCK,
             f"another backfill or import is writing to {self.root}; wait until it has ended",
         ):
             yield
+
+    def _make_folder(self) -> None:
+        self.refuse_if_gone()
+        make_folder(self.folder)
 
     @property
     def is_being_backfilled(self) -> bool:

@@ -176,14 +176,16 @@ class NodeWatch:
     def _failed(self, error: Exception) -> None:
         """Keep and log the error that ended this node's recording; if it is the only node, stop the service.
 
-        After an error that may pass, such as a full disk, the service goes on.
+        After an error that may pass, such as a full disk, the service goes on. A dataset that was removed is
+        lost for every node, so the service stops.
         """
         self.error = error
         text = f"{type(error).__name__}: {error}"
         traceback = None if isinstance(error, CollectorError) else error
         log.error("watch.failed", node=self._node.name, error=text, exc_info=traceback)
-        self._metrics.away(self._node.name)
-        if len(self._settings.node) == 1 and not may_pass(error):
+        self._metrics.away(self._node.name, text)
+        is_alone = len(self._settings.node) == 1
+        if (is_alone and not may_pass(error)) or not self._dataset.is_there:
             self._stop.set()
 
     def _follow(self, prepared: PreparedNode | None) -> None:
@@ -209,6 +211,7 @@ class NodeWatch:
         Blocks that this node had reserved in the set of stored blocks, but not stored, may be fetched again.
         """
         self._journal.close()
+        self._dataset.refuse_if_gone()  # before a new journal makes the folder again
         self._journal, self._unfinished = self._open_journal()
         hashes = self._dataset.read_columns(BLOCKS, "block_hash")
         stored = {block_hash for rows in hashes for block_hash in rows["block_hash"].to_pylist()}

@@ -315,6 +315,17 @@ def test_a_missing_dataset_is_an_error_unless_it_may_be_made(tmp_path: Path) -> 
         Dataset.open(root, "mainnet")
 
 
+def test_a_removed_dataset_is_not_made_again_without_its_marker(dataset: Dataset) -> None:
+    """A write into a dataset that somebody has moved is refused: no command would take its folder for one."""
+    dataset.root.rename(dataset.root.with_name("moved"))
+    with pytest.raises(DatasetError, match=f"{dataset.root} was removed or moved .*; put it back, and start"):
+        dataset.write(MEMPOOL_EVENTS, [event(1, MIDNIGHT_US)], stem="00000001-a")
+    for lock in (dataset.write_lock, dataset.replace_lock, dataset.backfill_lock):
+        with pytest.raises(DatasetError, match="was removed or moved"), lock():
+            pass
+    assert not dataset.root.exists()
+
+
 def test_an_unreadable_file_is_named(dataset: Dataset) -> None:
     """A truncated Parquet file gives its path and what to do."""
     (path,) = dataset.write(TRANSACTIONS, [transaction(7, 0)], stem="x")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from collector.blocks.stored import StoredBlocks
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
+from collector.errors import DatasetError
 from collector.monitor.metrics import Metrics
 from collector.service import node_watch
 from collector.service.node_watch import NodeWatch, PreparedNode
@@ -50,3 +52,29 @@ def test_the_only_node_is_tried_again_after_what_may_pass(
         stop.set()
         watch.join()
     assert watch.error is error
+
+
+def test_a_dataset_that_was_removed_stops_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service ends although another node is watched, and nothing makes the folder again, unmarked."""
+    settings = Settings(
+        chain="regtest",
+        dataset=tmp_path / "dataset",
+        node=[NodeSettings(name="one"), NodeSettings(name="two")],
+    )
+    dataset = Dataset.open(settings.dataset, "regtest", create=True)
+
+    def remove(*_arguments: object, **_options: object) -> PreparedNode:
+        shutil.rmtree(dataset.root)
+        raise DatasetError("the journal was removed")
+
+    monkeypatch.setattr(node_watch, "prepare_node", remove)
+    stop, metrics = threading.Event(), Metrics()
+    watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+    try:
+        watch.start(None, StoredBlocks((), None))
+        wait_until(stop.is_set)
+    finally:
+        stop.set()
+        watch.join()
+    assert metrics.states()["one"].reason == "DatasetError: the journal was removed"
+    assert not dataset.root.exists()
