@@ -258,13 +258,14 @@ def _describe(settings: "Settings") -> None:
     from collector.dataset.marker import check_place
     from collector.dataset.open import Dataset
     from collector.journal.segment import journal_folder
-    from collector.node.preflight import client_for, examine
+    from collector.node.preflight import client_for, examine, refuse_shared_publishers
 
     is_there = settings.dataset.is_dir() and any(settings.dataset.iterdir())
     if is_there:
         Dataset.open(settings.dataset, settings.chain)  # raises an error if it is not a dataset
     else:
         check_place(settings.dataset)
+    endpoints: dict[str, dict[str, str]] = {}
     for node in settings.node:
         client = client_for(node, settings.chain)
         facts = examine(client, node, settings)
@@ -275,6 +276,8 @@ def _describe(settings: "Settings") -> None:
         )
         for topic, endpoint in facts.endpoints.items():
             print(f"  would subscribe to {topic} at {printable(endpoint)}")
+        endpoints[node.name] = facts.endpoints
+    refuse_shared_publishers(endpoints)
     print(f"would {'add to' if is_there else 'create'} the dataset {settings.dataset}")
     for node in settings.node:
         journal = journal_folder(settings.dataset, settings.chain, node.name)

@@ -28,7 +28,7 @@ from collector.errors import (
     SettingsError,
     WrongChain,
 )
-from collector.log import excerpt
+from collector.log import excerpt, printable
 from collector.node.access import RPC_PORTS, find_access
 from collector.node.answers import LATEST_TIME_S, MOST_COUNT, read_integer
 from collector.node.rpc import RpcClient
@@ -108,6 +108,24 @@ def refuse_same_node_twice(settings: Settings) -> None:
                 "give each [[node]] its own rpc_url or datadir"
             )
         names[addresses] = node.name
+
+
+def refuse_shared_publishers(endpoints: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise SettingsError if two nodes publish a topic at one address: then they are one node.
+
+    It may be reached by two RPC addresses. Or a node on another machine reports an address of its own
+    loopback, at which another node answers here. `endpoints` has the ZMQ address by topic, by name of node.
+    """
+    publishers: dict[tuple[str, str], str] = {}
+    for node, addresses in endpoints.items():
+        for topic, address in addresses.items():
+            place = (topic, address.replace("://localhost:", "://127.0.0.1:"))
+            if place in publishers:
+                raise SettingsError(
+                    f"nodes {publishers[place]} and {node} both publish {topic} at {printable(address)}; "
+                    "if they are one node, remove one [[node]], else set the addresses in [node.zmq]"
+                )
+            publishers[place] = node
 
 
 def examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_first: bool = True) -> NodeFacts:

@@ -62,8 +62,8 @@ class MessageSource:
         self.is_paused = False  # leave messages in the ring even when it is full
         self.node = node
         self.session = session
+        self.endpoints = dict(endpoints)
         self.topics = tuple(endpoints)
-        self._endpoints = dict(endpoints)
         self._inbox = inbox
         self._queue_limit = queue_limit
         self._memory_bytes = memory_bytes  # of the receiver
@@ -78,7 +78,7 @@ class MessageSource:
         Raises NodeUnavailable, which names the endpoints that did not answer within `timeout_s`. Raises
         NodeError for an endpoint that is no ZMQ address.
         """
-        setup = json.dumps(Setup(self._endpoints, self._queue_limit, timeout_s, self._memory_bytes)._asdict())
+        setup = json.dumps(Setup(self.endpoints, self._queue_limit, timeout_s, self._memory_bytes)._asdict())
         # -P: do not import a folder named `collector` from the user's working directory.
         command = [sys.executable, "-P", "-m", "collector.receive.process", setup]
         self._process = subprocess.Popen(  # noqa: S603 - our own module; the addresses are data, no shell
@@ -197,7 +197,7 @@ class MessageSource:
     def _topics_at(self, endpoints: Collection[str]) -> str:
         """Return the topics at these endpoints, each with its address, for an error message."""
         return ", ".join(
-            f"{topic} at {excerpt(at)}" for topic, at in sorted(self._endpoints.items()) if at in endpoints
+            f"{topic} at {excerpt(at)}" for topic, at in sorted(self.endpoints.items()) if at in endpoints
         )
 
     def _run(self, ring: Ring) -> None:

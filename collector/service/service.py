@@ -20,6 +20,7 @@ from collector.monitor.health import Health
 from collector.monitor.live_rows import LiveRows
 from collector.monitor.metrics import Metrics
 from collector.monitor.systemd import Notifier
+from collector.node.preflight import refuse_shared_publishers
 from collector.service.memory import (
     collect_garbage_seldom,
     limit_freed_memory,
@@ -86,7 +87,8 @@ def run(settings: Settings, stop: threading.Event) -> int:
 def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> list[PreparedNode | None]:
     """Check and subscribe to every node; the result has None for each node that does not answer yet.
 
-    Raises the first node's error when no node answers. `at_end` is given the calls that stop receiving.
+    Raises the first node's error when no node answers, and SettingsError when two of them are one. `at_end`
+    is given the calls that stop receiving.
     """
     prepared: list[PreparedNode | None] = []
     missing: list[CollectorError] = []
@@ -101,6 +103,7 @@ def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> l
             prepared.append(ready)
     if len(missing) == len(prepared):
         raise missing[0]
+    refuse_shared_publishers({ready.source.node: ready.source.endpoints for ready in prepared if ready})
     return prepared
 
 

@@ -73,6 +73,19 @@ def test_a_port_that_others_serve(
     assert not dataset.exists()
 
 
+@pytest.mark.parametrize("how", [(), ("--dry-run",)])
+def test_one_node_by_two_addresses(
+    refusal: Run, node: RegtestNode, dataset: Path, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    """A node that two [[node]] tables reach by other addresses is refused, and nothing is written."""
+    table = '[[node]]\nname = "{}"\nrpc_url = "{}"\ncookie_file = "{}"\n'
+    urls = {"one": node.rpc_url, "two": node.rpc_url.replace("127.0.0.1", "localhost")}
+    config = tmp_path / "c.toml"
+    config.write_text("".join(table.format(name, url, node.cookie_path) for name, url in urls.items()))
+    assert "nodes one and two both publish sequence at tcp://" in refusal("--config", config, *how)
+    assert not dataset.exists()
+
+
 def test_a_second_collector(refusal: Run, node: RegtestNode, dataset: Path) -> None:
     """A second collector of the same node name is refused, as two never share a journal."""
     Dataset.open(dataset, "regtest", create=True)

@@ -11,7 +11,14 @@ from collector.config import NodeSettings, Settings, load_settings
 from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import NODES
 from collector.errors import CollectorError, SettingsError
-from collector.node.preflight import METHODS, examine, reachable, refuse_same_node_twice, warn_of_settings
+from collector.node.preflight import (
+    METHODS,
+    examine,
+    reachable,
+    refuse_same_node_twice,
+    refuse_shared_publishers,
+    warn_of_settings,
+)
 from tests.collector.hostile import HOSTILE, changed
 from tests.collector.service.planted import NOT_FOUND, TIP, PlantedNode
 
@@ -57,6 +64,15 @@ def test_one_node_under_two_names_is_refused(tmp_path: Path) -> None:
         refuse_same_node_twice(load_settings(file))
     file.write_text(table.format("a", tmp_path, 1) + table.format("b", tmp_path, 2))
     refuse_same_node_twice(load_settings(file))
+
+
+def test_two_names_with_one_publisher_are_refused() -> None:
+    """Two nodes that publish a topic at one address are one node, or one of them is reached wrongly."""
+    first = {"sequence": "tcp://127.0.0.1:1", "rawtx": "tcp://127.0.0.1:2"}
+    refuse_shared_publishers({"a": first, "b": {"sequence": "tcp://127.0.0.1:2", "rawtx": "tcp://[::1]:2"}})
+    expected = r"nodes a and b both publish rawtx at tcp://localhost:2; .* \[node\.zmq\]"
+    with pytest.raises(SettingsError, match=expected):
+        refuse_shared_publishers({"a": first, "b": {"sequence": "ipc://b", "rawtx": "tcp://localhost:2"}})
 
 
 @pytest.mark.parametrize("wildcard", ["*", "0.0.0.0", "[::]"])  # noqa: S104 - read, not bound
