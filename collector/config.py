@@ -353,7 +353,13 @@ def _explain(
     else:
         where = str(file or "settings")
     if first["type"] == "extra_forbidden":
-        fields = NodeSettings.model_fields if top == "node" else Settings.model_fields
-        return f"{where}: unknown setting {key}{_nearest(path[-1], fields)}"
+        here, elsewhere, place = (
+            (NodeSettings, Settings, "before the first [[node]]")
+            if top == "node"
+            else (Settings, NodeSettings, "below a [[node]]")
+        )
+        if path[-1] in elsewhere.model_fields:
+            return f"{where}: {key} does not belong here; write {path[-1]} {place}"
+        return f"{where}: unknown setting {key}{_nearest(path[-1], here.model_fields)}"
     message = first["msg"].removeprefix("Value error, ")
     return f"{where}: {key}: {message[:1].lower()}{message[1:]}"

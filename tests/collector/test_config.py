@@ -58,6 +58,8 @@ def test_node_flags_are_those_of_the_one_node(tmp_path: Path) -> None:
     [
         ("seal_intervall_s = 3", r"unknown setting seal_intervall_s; did you mean seal_interval_s\?"),
         ('[[node]]\nname = "a"\nrpcurl = "x"', r"unknown setting node\.0\.rpcurl; did you mean rpc_url\?"),
+        ('[[node]]\nname = "a"\nchain = "main"', r"node\.0\.chain does not .*; write chain before the first"),
+        ('rpc_url = "x"', r"rpc_url does not belong here; write rpc_url below a \[\[node\]\]"),
         ("zzz = 1", r"unknown setting zzz; collector/README\.md lists all"),
         ('chain = "doge"', "chain: "),
         ("queue_limit = 1", "queue_limit: "),
