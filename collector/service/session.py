@@ -433,7 +433,7 @@ class Session:
     def _finish(self, reason: str) -> Outcome:
         """End the coverage for `reason`, wait a little for the answers that rows still need, and seal.
 
-        Sealing writes the rows to Parquet. Returns LEFT when the node does not give these answers: the
+        Sealing writes the rows to Parquet. Returns LEFT when these answers do not come in time: the
         messages of such rows stay in the journal, and the next start completes the rows. Returns COMPLETE
         otherwise.
         """
@@ -447,7 +447,7 @@ class Session:
             self._commit()
             self._observation.seal()
             self._seal()
-            self._leave("the node does not answer; the next start completes the rows that wait for it")
+            self._leave("the next start completes the rows that wait for answers of the node")
             return Outcome.LEFT
         self._observation.end(reason, self._observation.restarted or None)
         self._complete_and_seal()
