@@ -76,6 +76,11 @@ class Health:
         found = []
         if not state.in_step:
             found.append("our copy of the mempool is not in step with the node's; a snapshot is on its way")
+        if state.silent:
+            found.append(
+                f"nothing comes of {', '.join(state.silent)} although the node has changed; if it lasts, "
+                "see its zmqpub settings and [node.zmq]"
+            )
         if turn_age_s > SLOW_TURN_S:
             found.append(f"its thread has taken no turn for {turn_age_s:.0f} s")
         if state.lag_s > LAG_LIMIT_S:

@@ -49,6 +49,7 @@ class NodeState(NamedTuple):
     lag_s: float = 0.0  # age of the oldest message of the last turn when it reached the journal
     turn_s: float = 0.0  # when that turn ended, on the monotonic clock
     reason: str = ""  # why it is away, if we know more than that its RPC does not answer
+    silent: tuple[str, ...] = ()  # topics that say nothing although the node has something to say
 
 
 class Storage(Protocol):

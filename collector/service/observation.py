@@ -176,6 +176,11 @@ class Observation:
         self._ledger.hold_back(rows)
         self._give_out([])
 
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Return the topics that were found silent and have sent no message since."""
+        return tuple(sorted(self._silent))
+
     # --- what the watchdog calls
 
     def our_state(self) -> OurState:

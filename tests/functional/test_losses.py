@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import requests
 
 from collector.dataset.schema import ZMQ_TOPICS, hash_bytes
 from collector.regtest import RegtestNode, make_wallet
@@ -260,9 +261,12 @@ def test_a_topic_that_falls_silent_alone_is_found(
     send(rpc, wallet, 5)
     collector.wait_for("watchdog.found", after=before)
     collector.wait_for("mempool.in_step", after=before)
+    (reason,) = requests.get(f"{collector.url}/readyz", timeout=5).json()["reasons"]
+    assert reason.startswith("node alpha: nothing comes of sequence ")
     relay.losing = set()
     send(rpc, wallet, 5)
     collector.wait_taken()
+    assert requests.get(f"{collector.url}/readyz", timeout=5).json()["reasons"] == []
     in_node = node_mempool(rpc)
     assert collector.stop() == 0, collector.log.read_text()
 

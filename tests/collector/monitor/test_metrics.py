@@ -113,6 +113,9 @@ def test_readiness_names_every_reason(service: Service, monkeypatch: pytest.Monk
     for words in ("alpha: our copy of the mempool", "incomplete for 99 s", "beta: its RPC does not answer"):
         assert words in text
 
+    service.metrics.state("alpha", state()._replace(silent=("rawtx", "sequence")))
+    assert "alpha: nothing comes of rawtx, sequence" in service.get("/readyz").text
+
     service.metrics.received("beta", [Message("beta", "s", "rawtx", 1, 10**9, b"")])  # received long ago
     service.metrics.state("beta", state())
     assert "wait" in service.get("/readyz").text
