@@ -56,6 +56,7 @@ class RequestThread:
     def __init__(self, name: str, client: RpcClient, finished: "queue.SimpleQueue[Any]") -> None:
         self.n_open = 0  # requests not delivered yet; only the thread that asks changes it
         self.away = False  # the node does not answer
+        self.refusal = ""  # why it refuses us, where that is why it is away
         self._wrong_since_s: float | None = None  # monotonic time of the first of several wrong answers
         self._name = name
         self._fault = ""  # the last fault of ours that was logged
@@ -168,6 +169,7 @@ class RequestThread:
         if self.away:
             log.info("node.back", thread=self._name)
         self.away = False
+        self.refusal = ""
         self._wrong_since_s = None
         return answer
 
@@ -197,10 +199,11 @@ class RequestThread:
         return UnusableAnswer(reason)
 
     def _say_away(self, error: BaseException) -> None:
-        """Log `node.away` at the first failed attempt at a request, and set `away`."""
+        """Log `node.away` at the first failed attempt at a request, and set `away` and `refusal`."""
         if not self.away:
             log.warning("node.away", thread=self._name, reason=str(error))
         self.away = True
+        self.refusal = str(error) if isinstance(error, NodeRefused) else ""
 
     def _run(self) -> None:
         """Carry out the queued requests, one after the other, until `end` is called."""
@@ -234,6 +237,11 @@ class NodeRequests:
     def away(self) -> bool:
         """Return whether any thread repeats a request because the node does not answer."""
         return any(each.away for each in self._all)
+
+    @property
+    def refusal(self) -> str:
+        """Return why the node refuses our requests; empty while it refuses none."""
+        return next((each.refusal for each in self._all if each.refusal), "")
 
     def stop(self) -> None:
         """End every request thread after its present request, which is cut off after a second."""

@@ -365,6 +365,7 @@ class Session:
                 n_queued=self._inbox.qsize(),
                 n_waiting=self._batches.n_messages,
                 waiting_s=waiting_s,
+                reason=self._requests.refusal,
                 silent=self._observation.silent,
             ),
         )

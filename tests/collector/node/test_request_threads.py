@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collector.errors import NodeError, NodeUnavailable, RpcError, UnusableAnswer
+from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, UnusableAnswer
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 
@@ -103,6 +103,25 @@ def test_a_node_that_is_away_is_asked_again(thread: RequestThread, inbox: "queue
     assert taken == ["back"]
     assert seen == [False, True, True]
     assert not thread.away
+
+
+def test_a_refusal_is_kept_until_the_node_answers(
+    thread: RequestThread, inbox: "queue.SimpleQueue[Any]"
+) -> None:
+    """While the node refuses our credentials, or the cookie cannot be read, `refusal` says so."""
+    errors: list[NodeError] = [NodeUnavailable("no answer"), NodeRefused("may not read the cookie file")]
+    seen: list[str] = []
+
+    def sometimes(_client: RpcClient) -> str:
+        seen.append(thread.refusal)
+        if errors:
+            raise errors.pop()
+        return "back"
+
+    thread.ask(sometimes, seen.append, pytest.fail)
+    inbox.get(timeout=TIMEOUT_S).deliver()
+    assert seen == ["", "may not read the cookie file", "", "back"]
+    assert not thread.refusal
 
 
 def test_a_wrong_answer_is_asked_again_for_a_while(
