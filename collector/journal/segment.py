@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.dataset.files import FILE_MODE, FOLDER_LOCK, make_folder, sync_folder, take_lock
-from collector.errors import NOT_WRITABLE, DatasetError, NotWritable
+from collector.errors import NOT_WRITABLE, DatasetError, NotWritable, why_no_folder
 from collector.receive.records import Message
 
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
@@ -354,9 +354,11 @@ def explain_os_errors(folder: Path) -> Iterator[None]:
         raised = NotWritable if error.errno in NOT_WRITABLE else DatasetError
         if error.errno in _REMOVED:
             outcome = "it or a file in it was removed, and what was in it and not sealed is lost; start again"
+        elif isinstance(error, FileExistsError | NotADirectoryError):
+            outcome = "move that file away, and start again"
         else:
             outcome = "what was received is safe, give it space and rights"
-        raise raised(f"cannot use the journal {folder}: {error.strerror or error}; {outcome}") from None
+        raise raised(f"cannot use the journal {folder}: {why_no_folder(error)}; {outcome}") from None
 
 
 def lock_folder(folder: Path) -> int:

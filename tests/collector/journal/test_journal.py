@@ -237,10 +237,11 @@ def test_a_journal_has_one_owner(folder: Path, dataset: Dataset) -> None:
 
 
 def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
-    """A file in the place of the folder gives an error that names the path."""
+    """A file in the place of a folder gives an error that names the path, and says to move the file."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(DatasetError, match="cannot use the journal"):
-        Journal(tmp_path / "file" / "journal")
+    for folder in (tmp_path / "file", tmp_path / "file" / "journal"):
+        with pytest.raises(DatasetError, match=f"cannot use the journal {folder}: .* is a file.*; move that"):
+            Journal(folder)
 
 
 @pytest.mark.parametrize("fsync_interval_s", [None, 0.0, 3600.0])
