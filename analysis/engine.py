@@ -21,7 +21,7 @@ from analysis.catalog import Catalog, load_catalog
 from analysis.checks import CheckResult, EarlierChecks, run_checks
 from analysis.database import connect, refuse_other_file
 from analysis.descriptions import write_comments
-from analysis.errors import DatabaseError, why_unwritable
+from analysis.errors import DatabaseError
 from analysis.fingerprints import versions_hash
 from analysis.incremental import (
     PLAN_COLUMNS,
@@ -37,7 +37,7 @@ from analysis.parts import PartsFolder, digest, open_parts, parts_folder
 from analysis.raw_contents import file_stamps, raw_contents
 from analysis.raw_views import create_views, open_dataset, refuse_strange_paths, unreadable_file
 from analysis.tasks import HandedOut, Workers, Workplace, arrow_stream
-from collector.dataset.files import replaced_atomically
+from collector.dataset.files import replaced_atomically, why_unwritable
 from collector.dataset.open import Dataset
 
 __all__ = ["PLAN_COLUMNS", "BuildResult", "PlannedMart", "Progress", "Step", "build", "plan"]

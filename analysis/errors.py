@@ -8,13 +8,6 @@ class AnalysisError(Exception):
     """
 
 
-def why_unwritable(error: OSError) -> str:
-    """Return why a path cannot be written: in the system's words, or that a folder in it is a file."""
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return "a part of this path is a file, not a folder"
-    return error.strerror or str(error)
-
-
 class RulesError(AnalysisError):
     """Means that the pool rules are missing, malformed or contradictory; the message names file and entry."""
 

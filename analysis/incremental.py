@@ -223,7 +223,9 @@ class IncrementalMarts:
         else:
             early = recipe._replace(name=early_name(model.name))
             early_parts = yield from self._parts(connection, model, early, found, steps)
-            parts = yield from self._filled(connection, model, model.late, recipe, early_parts, found, steps)
+            recipe = recipe._replace(inputs=found.of_late(model.late, _content(early_parts)))
+            filled = self._filled(connection, model, model.late, recipe, early_parts, found, steps)
+            parts = yield from self._several(recipe, filled, {})
         self._create(connection, parts, types, inside_bytes)
         _note(found, model.name, parts)
 
@@ -291,7 +293,7 @@ class IncrementalMarts:
             latest = self.parts.state.in_ranges.get(recipe.name)
             seen = {} if latest is None else dict(latest.rows)
             walk = self._walker.walk(connection, model, model.ranges, found, seen)
-            return (yield from self._ranges(connection, recipe, walk, seen, steps))
+            return (yield from self._several(recipe, self._ranges(connection, recipe, walk, steps), seen))
         return (yield from self._whole(connection, model, recipe, steps))
 
     def _whole(
@@ -305,6 +307,47 @@ class IncrementalMarts:
         with stand_ins(connection, self.catalog, model, None):
             return [self._made_here(connection, recipe, steps)]
 
+    def _several(
+        self, recipe: "_Recipe", making: Iterator[Part | Job], seen: Mapping[str, LookedAt]
+    ) -> Waiting:
+        """Return the parts of a mart that has several; where one is missing, those that `making` yields.
+
+        With these `seen` is recorded, which `making` may have filled.
+        """
+        parts = self.parts.find_ranges(recipe.name, recipe.inputs)
+        if parts is None:
+            begun_s = time.monotonic()
+            found = list(making)
+            yield [each for each in found if isinstance(each, Job)]
+            parts = [each.future.result() if isinstance(each, Job) else each for each in found]
+            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, seen)
+        self.used += parts
+        return parts
+
+    def _ranges(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        recipe: "_Recipe",
+        walk: Iterator[OneRange],
+        steps: "_Steps",
+    ) -> Iterator[Part | Job]:
+        """Yield a part for each range that `walk` yields, or the job that makes it where it is missing."""
+        self._begin(recipe.mart, steps)
+        rows = self._rows_below(recipe.mart)
+        has_ranges = False
+        for one in walk:
+            has_ranges = True
+            part = self.parts.find(recipe.name, one.inputs)
+            if part is not None:
+                yield part
+            elif self._crew is not None:
+                yield self._crew.begin(recipe.mart, recipe.name, one.inputs, rows, piece=one.piece)
+            else:
+                one.narrow()
+                yield self.parts.make(connection, *recipe._replace(inputs=one.inputs))
+        if not has_ranges:  # the mart is made as a whole, and has no row
+            yield self.parts.make(connection, *recipe)
+
     def _filled(  # noqa: PLR0917 - what one mart has at hand
         self,
         connection: duckdb.DuckDBPyConnection,
@@ -314,37 +357,25 @@ class IncrementalMarts:
         early: list[Part],
         found: Fingerprints,
         steps: "_Steps",
-    ) -> Waiting:
-        """Return the parts of a mart with its late columns filled in; make those that are missing.
+    ) -> Iterator[Part | Job]:
+        """Yield the parts of a mart with its late columns filled in, or the jobs that make those missing.
 
         Each is made of several early parts together, of which a new day changes the last ones only.
         """
-        inputs = found.of_late(late, _content(early))
-        parts = self.parts.find_ranges(recipe.name, inputs)
-        if parts is None:
-            begun_s = time.monotonic()
-            values = self._walker.late_values(connection, model, found)
-            made: list[Part | Job] = []
-            for group in _groups(early) if values is not None else [early]:
-                one = recipe._replace(inputs=found.of_late(late, _content(group), _values_of(group, values)))
-                rows = self.parts.rows_sql(group, recipe.types)
-                part = self.parts.find(one.name, one.inputs)
-                crew = self._crew_for(sum(each.n_rows for each in group))
-                if part is None:
-                    self._begin(one.mart, steps)
-                if part is not None:
-                    made.append(part)
-                elif crew is not None:
-                    made.append(
-                        crew.begin(one.mart, one.name, one.inputs, self._rows_below(one.mart), early=rows)
-                    )
-                else:
-                    made.append(self.parts.make(connection, *one._replace(query=filling(late, rows))))
-            yield [each for each in made if isinstance(each, Job)]
-            parts = [each.future.result() if isinstance(each, Job) else each for each in made]
-            self.parts.keep_ranges(recipe.name, inputs, parts, time.monotonic() - begun_s, {})
-        self.used += parts
-        return parts
+        values = self._walker.late_values(connection, model, found)
+        for group in _groups(early) if values is not None else [early]:
+            one = recipe._replace(inputs=found.of_late(late, _content(group), _values_of(group, values)))
+            part = self.parts.find(one.name, one.inputs)
+            if part is not None:
+                yield part
+                continue
+            self._begin(one.mart, steps)
+            rows = self.parts.rows_sql(group, recipe.types)
+            crew = self._crew_for(sum(each.n_rows for each in group))
+            if crew is not None:
+                yield crew.begin(one.mart, one.name, one.inputs, self._rows_below(one.mart), early=rows)
+            else:
+                yield self.parts.make(connection, *one._replace(query=filling(late, rows)))
 
     def _crew_for(self, n_rows: int) -> Crew | None:
         """Return the crew that makes a part from `n_rows` rows; None where this process is quicker."""
@@ -390,42 +421,6 @@ class IncrementalMarts:
             return self.parts.find_ranges(name, inputs)
         part = self.parts.find(name, inputs)
         return None if part is None else [part]
-
-    def _ranges(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        recipe: "_Recipe",
-        walk: Iterator[OneRange],
-        seen: Mapping[str, LookedAt],
-        steps: "_Steps",
-    ) -> Waiting:
-        """Return the parts of a mart, one for each range that `walk` yields; make those that are missing.
-
-        After the walk `seen` has the content and extent of the rows that the ranges read, which are kept.
-        """
-        parts = self.parts.find_ranges(recipe.name, recipe.inputs)
-        if parts is None:
-            begun_s = time.monotonic()
-            self._begin(recipe.mart, steps)
-            mart, rows = recipe.mart, self._rows_below(recipe.mart)
-            found: list[Part | Job] = []
-            for one in walk:
-                part = self.parts.find(recipe.name, one.inputs)
-                if part is not None:
-                    found.append(part)
-                elif self._crew is not None:
-                    found.append(self._crew.begin(mart, recipe.name, one.inputs, rows, piece=one.piece))
-                else:
-                    one.narrow()
-                    made = recipe._replace(inputs=one.inputs)
-                    found.append(self.parts.make(connection, *made))
-            yield [each for each in found if isinstance(each, Job)]
-            parts = [each.future.result() if isinstance(each, Job) else each for each in found]
-            # Without any range the mart is made as a whole, and has no row.
-            parts = parts or [self.parts.make(connection, *recipe)]
-            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, seen)
-        self.used += parts
-        return parts
 
     def _create(
         self, connection: duckdb.DuckDBPyConnection, parts: list[Part], types: Types, inside_bytes: int

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from analysis.errors import DatabaseError, why_unwritable
+from analysis.errors import DatabaseError
 from analysis.extents import Extent
 from analysis.raw_contents import extent_of
 from collector.dataset import DatasetError as LockedError
@@ -32,6 +32,7 @@ from collector.dataset.files import (
     make_folder,
     sync_folder,
     temporary_path,
+    why_unwritable,
     write_atomically,
 )
 

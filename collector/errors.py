@@ -33,13 +33,6 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NOT_WRITABLE: Final = NO_SPACE | {errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE}
 
 
-def why_no_folder(error: OSError) -> str:
-    """Return why a folder cannot be made: in the system's words, or that a folder in its path is a file."""
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return "a part of this path is a file, not a folder"
-    return error.strerror or str(error)
-
-
 class CollectorError(Exception):
     """Is the base of all errors raised on purpose. The command line prints its text, without a traceback."""
 

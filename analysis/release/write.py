@@ -25,13 +25,13 @@ import duckdb
 from analysis.attribution.rules import load_rules
 from analysis.checks import read_results
 from analysis.database import built_from, connect, open_database
-from analysis.errors import ReleaseError, why_unwritable
+from analysis.errors import ReleaseError
 from analysis.manifest import dataset_hash
 from analysis.raw_contents import contents_of_relations
 from analysis.raw_views import create_views
 from analysis.release.documents import About, ReleasedFile, citation, data_package, methods
 from analysis.release.mart_files import read_facts, released_marts, write_marts
-from collector.dataset.files import sync_folder
+from collector.dataset.files import sync_folder, why_unwritable
 from collector.dataset.open import Dataset, is_utf8
 from collector.dataset.schema import DATASET_MARKER, TABLES
 from collector.dataset.temporary_folders import temporary_folder

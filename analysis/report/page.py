@@ -15,7 +15,7 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from analysis.errors import ReportError, why_unwritable
+from analysis.errors import ReportError
 from analysis.report.data import Marts, Row
 from analysis.report.findings import answers, findings
 from analysis.report.headline import headlines
@@ -23,7 +23,7 @@ from analysis.report.model import Page, Source
 from analysis.report.saved_files import csv_download, svg_download, write_figures
 from analysis.report.sections import METHODS, read_marts
 from analysis.report.text import NOTHING, count, listed, plural, printable, span
-from collector.dataset.files import USER_FILE_MODE, write_atomically
+from collector.dataset.files import USER_FILE_MODE, why_unwritable, write_atomically
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 SOURCES: Final[Mapping[str, str]] = MappingProxyType(

@@ -17,11 +17,12 @@ from xml.etree import ElementTree as ET
 
 import vl_convert
 
-from analysis.errors import ReportError, why_unwritable
+from analysis.errors import ReportError
 from analysis.report.charts.svg import NAMESPACE
 from analysis.report.model import Figure, LegendKey, Page, Panel, Table
 from analysis.report.text import count
 from analysis.row_output import inert_field
+from collector.dataset.files import why_unwritable
 
 MAX_CSV_BYTES: Final = 400_000
 PNG_SCALE: Final = 3  # times 96 dpi: fit for print

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from analysis.catalog import load_catalog
-from analysis.errors import WarehouseError, why_unwritable
+from analysis.errors import WarehouseError
 from analysis.warehouse.translate import translated
+from collector.dataset.files import why_unwritable
 
 # Files that are written beside the SQL files as they stand in the folder `spark_files`.
 BESIDE: Final = ("README.md", "functions.py", "run.py")

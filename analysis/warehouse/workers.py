@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import duckdb
 
+from analysis.command_options import LOCAL
 from analysis.errors import AnalysisError, WarehouseError
 from analysis.parts import Part
 from analysis.tasks import Task, Workplace, make_part
 from analysis.warehouse.session import open_session, pyspark
 
-LOCAL: Final = "local"
 MASTER: Final = re.compile(r"(spark|k8s)://\S+|yarn|local(-cluster)?\[[\d*, ]+\]")
 SETTINGS: Final = {
     "spark.ui.enabled": "false",

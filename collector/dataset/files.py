@@ -103,6 +103,13 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
+def why_unwritable(error: OSError) -> str:
+    """Return why a path cannot be written: in the system's words, or that a folder in it is a file."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return "a part of this path is a file, not a folder"
+    return error.strerror or str(error)
+
+
 def sync_folder(folder: Path) -> None:
     """Force the list of files in `folder` to disk, so that new names survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from collector.dataset.files import FOLDER_LOCK, lock_taken, make_folder
+from collector.dataset.files import FOLDER_LOCK, lock_taken, make_folder, why_unwritable
 from collector.dataset.open import Dataset
 from collector.errors import (
     CollectorError,
@@ -16,7 +16,6 @@ from collector.errors import (
     FetchError,
     NotWritable,
     ServerUnreachable,
-    why_no_folder,
 )
 from collector.external.header_files import reader_for
 from collector.external.imported_rows import ImportFile, Origin, read_import, store_import
@@ -97,7 +96,7 @@ class Fetch:
         try:
             make_folder(self.cache)
         except OSError as error:
-            reason = f"cannot make the folder {self.cache}: {why_no_folder(error)}"
+            reason = f"cannot make the folder {self.cache}: {why_unwritable(error)}"
             raise NotWritable(f"{reason}; choose another --cache") from None
         with lock_taken(
             self.cache / FOLDER_LOCK, f"another fetch is using {self.cache}; wait until it has ended"

@@ -31,8 +31,15 @@ from typing import Final, NamedTuple, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from collector.dataset.files import FILE_MODE, FOLDER_LOCK, make_folder, sync_folder, take_lock
-from collector.errors import NOT_WRITABLE, DatasetError, NotWritable, why_no_folder
+from collector.dataset.files import (
+    FILE_MODE,
+    FOLDER_LOCK,
+    make_folder,
+    sync_folder,
+    take_lock,
+    why_unwritable,
+)
+from collector.errors import NOT_WRITABLE, DatasetError, NotWritable
 from collector.receive.records import Message
 
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
@@ -358,7 +365,7 @@ def explain_os_errors(folder: Path) -> Iterator[None]:
             outcome = "move that file away, and start again"
         else:
             outcome = "what was received is safe, give it space and rights"
-        raise raised(f"cannot use the journal {folder}: {why_no_folder(error)}; {outcome}") from None
+        raise raised(f"cannot use the journal {folder}: {why_unwritable(error)}; {outcome}") from None
 
 
 def lock_folder(folder: Path) -> int:

@@ -16,8 +16,8 @@ from typing import Final, Self
 
 import structlog
 
-from collector.dataset.files import is_lock_held, lock_taken
-from collector.errors import RegtestError, why_no_folder
+from collector.dataset.files import is_lock_held, lock_taken, why_unwritable
+from collector.errors import RegtestError
 from collector.regtest import Bitcoind, RegtestNode, Scenario, Truth, prepare_scenario, run_scenario
 from collector.regtest.pools import Followers
 from collector.regtest.third_parties import THIRD_PARTIES
@@ -208,7 +208,7 @@ def claim_folder(out: Path) -> None:
         is_foreign = any(path.name != LOCK for path in out.iterdir()) and not (out / MARKER).is_file()
     except OSError as error:
         raise RegtestError(
-            f"cannot use the folder {out}: {why_no_folder(error)}; choose another --out"
+            f"cannot use the folder {out}: {why_unwritable(error)}; choose another --out"
         ) from None
     if is_foreign:
         raise RegtestError(f"{out} is not empty and no earlier demo made it; choose another --out")
