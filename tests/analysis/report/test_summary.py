@@ -54,7 +54,7 @@ def test_text_of_strangers_cannot_act_on_the_terminal(tmp_path: Path) -> None:
 
 
 def test_the_table_says_of_how_many_blocks_emptiness_is_known(tmp_path: Path, of_mainnet: str) -> None:
-    """Beside blocks of which only a label is known, the rate of empty ones names its own number of blocks."""
+    """Of most blocks only a label is known, so the share of empty ones says of how many blocks it is."""
     database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.mainnet_like(60))
     with duckdb.connect(str(database)) as connection:
         connection.execute("UPDATE empty_intervals SET n_blocks = n_blocks // 2")

@@ -222,7 +222,7 @@ def test_a_transaction_is_explained(site: Site) -> None:
 
 
 def test_the_source_of_a_block_is_said_in_words(site: Site) -> None:
-    """Not the word of the mart's column alone, which is for programs."""
+    """A page of a block says in words who reported the block; the column told_by has a code for it."""
     assert "<bdi>observed by our nodes</bdi>" in site.get("/blocks/2").text
 
 

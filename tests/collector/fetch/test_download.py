@@ -421,7 +421,7 @@ def test_a_server_that_cannot_be_reached_is_given_up_soon(cache: Path) -> None:
 
 
 def test_a_server_that_has_answered_is_tried_for_longer(site: Site, cache: Path) -> None:
-    """If it goes away in the middle, that is no reason to give it up at once."""
+    """A server that answers once and then goes away gets all attempts, not the few of one never reached."""
     pauses = CountedPauses()
     downloader = Downloader(stop=pauses)
     downloader.download(site.put("/file.bin", CONTENT), cache)
