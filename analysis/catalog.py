@@ -32,7 +32,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from analysis.errors import CatalogError
-from analysis.extents import bounded_columns
+from analysis.extents import asked_columns, bounded_columns
 from analysis.query_facts import query_facts
 
 Layer = Literal["staging", "marts", "checks"]
@@ -188,13 +188,11 @@ class Catalog:
 
         By them ranges find the files that they read, and checks the files that can hold rows of one key.
         """
-        conditions = (
-            model.ranges.reads[name]
-            for model in self.models
-            if model.ranges is not None and name in model.ranges.reads
-        )
+        reads = [model.ranges.reads for model in self.models if model.ranges is not None]
+        own = [conditions[name] for conditions in reads if name in conditions]
+        every = [condition for conditions in reads for condition in conditions.values()]
         model = self.by_name[name]
-        asked = {*bounded_columns(conditions), *model.grain}
+        asked = {*bounded_columns(own), *asked_columns(name, every), *model.grain}
         return sorted(
             column.name for column in model.columns if column.name in asked and column.type in ORDERED_TYPES
         )

@@ -23,7 +23,6 @@ import duckdb
 from analysis.catalog import Catalog, InRanges, Model
 from analysis.extents import (
     MEMBER,
-    Extent,
     Known,
     asked_columns,
     bounds_of,
@@ -137,6 +136,13 @@ class OneRange:
             self._is_set = True
         self._views.put(self.sources, self.tables, until=until, few=TABLE_ROWS if are_few else None)
 
+    def note_files(self, relation: str, stored: Stored, files: Sequence[File]) -> Sequence[File]:
+        """Note that the range reads a relation from these of its files alone; return the files."""
+        if len(files) < len(stored.files):
+            self.read[relation] = stored, files
+        self.note_rows(relation, sum(file.n_rows for file in files))
+        return files
+
     def note_rows(self, relation: str, n_rows: int) -> bool:
         """Note that the range reads at most so many rows of a relation; return whether a table holds them."""
         are_few = n_rows <= TABLE_ROWS
@@ -208,7 +214,7 @@ class Ranges:
         kind = KINDS[ranges.by]
         firsts = self._first_keys(connection, ranges.by)
         small = {
-            each.relation: self._at_once(connection, each, grouped)
+            each.relation: grouped
             for each in read
             if (n_rows := self.n_rows.get(each.relation, SMALL_ROWS)) < SMALL_ROWS
             and (
@@ -277,12 +283,12 @@ class Ranges:
         read: list["_Read"],
         found: Fingerprints,
         known: dict[str, LookedAt],
-        small: Mapping[str, Mapping[int, LookedAt]],
+        small: Mapping[str, str],
     ) -> dict[str, str]:
         """Return, for each relation of which a range reads only some rows, the key of these rows in `known`.
 
-        Missing rows are looked at and added to `known`. For a relation in `small`, which was looked at for
-        all ranges at once, the content of the rows stands in place of a key. If there is no row of the
+        Missing rows are looked at and added to `known`. `small` has the query that looks at the rows of all
+        ranges at once; the content of the rows stands in place of a key then. If there is no row of the
         relation that the mart needs, the relations after it are left out.
         """
         keys: dict[str, str] = {}
@@ -290,31 +296,28 @@ class Ranges:
         values: dict[str, int | None] = dict(one.variables)
         for each in read:
             stored = self.stored.get(each.relation)
-            files = None if stored is None else stored.admitting(each.bounds, values)
-            if stored is not None and files is not None and len(files) < len(stored.files):
-                one.read[each.relation] = stored, files
-            if each.relation in small:
-                looked = small[each.relation].get(one.variables[FROM]) or each.nothing
-                one.note_rows(each.relation, n_rows_of(looked))
+            held: object = found.contents[each.relation]
+            whole = None
+            if stored is not None:
+                files = one.note_files(each.relation, stored, stored.admitting(each.bounds, values))
+                whole = each.whole(stored, files, values)
+                held = stored.held(files) if whole is None else whole.held
+            if whole is None and each.relation in small:
+                if small[each.relation] not in self._small:
+                    one.close()  # that query reads the rows of all ranges
+                every = self._at_once(connection, each, small[each.relation])
+                looked = every.get(one.variables[FROM], each.nothing)
                 key = looked[0]
             else:
-                held: object = found.contents[each.relation]
-                extent = None
-                if stored is not None and files is not None:
-                    one.note_rows(each.relation, sum(file.n_rows for file in files))
-                    held = [stored.meaning, *stored.contents(files)]
-                    if stored.is_summed:  # else columns that nobody reads would count
-                        extent = each.extent_of_all(files, values)
                 others = {name: read_before.get(name) or found.contents[name] for name in each.mentioned}
                 key = digest([each.reading, one.variables, held, others])[:32]
-                if key not in known and extent is not None:
-                    known[key] = [key, dict(extent)]
+                if key not in known and whole is not None:
+                    known[key] = whole.looked(key)
                 elif key not in known:
                     one.narrow(each.relation, are_few=each.had_few)
                     known[key] = each.look(connection)
                 looked = known[key]
-            if looked[0] != key:  # else all rows of some files, which nobody has counted
-                each.had_few = one.note_rows(each.relation, n_rows_of(looked))
+            each.had_few = one.note_rows(each.relation, n_rows_of(looked))
             keys[each.relation], read_before[each.relation] = key, looked[0]
             values.update(known_of(each.relation, looked[1]))
             if each.is_needed and looked == each.nothing:
@@ -334,6 +337,18 @@ class Ranges:
                 first: each.looked(n_rows, total, both) for first, n_rows, total, *both in rows
             }
         return self._small[grouped]
+
+
+class _Whole(NamedTuple):
+    """Holds what identifies all rows of some files, their number, and their least and greatest values."""
+
+    held: Sequence[object]
+    n_rows: int
+    extent: dict[str, list[int] | None]
+
+    def looked(self, key: str) -> LookedAt:
+        """Return the content and extent of the rows, as they are kept; `key` stands for the content."""
+        return [f"{self.n_rows} {key if self.n_rows else 0}", self.extent]
 
 
 class _Read:
@@ -377,15 +392,17 @@ class _Read:
         ((n_rows, total, *both),) = connection.execute(f"{self._sums} FROM {self.relation}").fetchall()
         return self.looked(n_rows, total, both)
 
-    def extent_of_all(self, files: Sequence[File], values: Known) -> Extent | None:
-        """Return the least and greatest values of the rows in `files` if a mart's range reads all of them.
+    def whole(self, stored: Stored, files: Sequence[File], values: Known) -> "_Whole | None":
+        """Return what is known of `files` if a mart's range may read every row of them; None otherwise.
 
-        If it does, the contents of the files identify what the range reads, and no rows need to be looked at.
-        The result is None otherwise.
+        Then the values in the files identify what the range reads, and no rows need to be looked at.
         """
-        if not files or not all(surely_admits(self.bounds, file.extent, values) for file in files):
+        n_rows = sum(file.n_rows for file in files)
+        if not all(surely_admits(self.bounds, file.extent, values) for file in files if file.n_rows):
             return None
-        return joined((file.extent for file in files), self._asked)
+        held = stored.values(files, self._columns)
+        extent = joined((file.extent for file in files), self._asked)
+        return None if held is None or extent is None else _Whole(held, n_rows, extent)
 
     def looked(self, n_rows: int, total: int, both: list[list[Any]]) -> LookedAt:
         """Return the content and extent of rows, as they are kept, from the columns of a query's answer."""

@@ -21,16 +21,22 @@ from collector.dataset.schema import TABLES, Table
 FileFacts = list[Any]
 FACTS: Final = 6
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+NO_HASHES: Final[Mapping[str, str]] = {}
 NO_COLUMNS: Final[Mapping[str, list[str]]] = {}
 
 
 class File(NamedTuple):
-    """Names a file, what identifies its rows, between which values they lie, and how many there are."""
+    """Names a file, what identifies its rows, between which values they lie, and how many there are.
+
+    `columns` has a hash of the values of each column, in the order of the rows; it is empty where that is not
+    known.
+    """
 
     path: str
     content: str
     extent: Extent
     n_rows: int
+    columns: Mapping[str, str] = NO_HASHES
 
 
 class Content(NamedTuple):

@@ -82,12 +82,24 @@ class Stored:
     query: Callable[[Sequence[File]], str]
     is_summed: bool = False
 
-    def contents(self, files: Sequence[File]) -> list[str]:
+    def held(self, files: Sequence[File]) -> list[str]:
         """Return texts that identify the rows of some files; compaction of raw files does not change them."""
         if not self.is_summed:
-            return [file.content for file in files]
+            return [self.meaning, *(file.content for file in files)]
         numbers = [map(int, file.content.split()) for file in files]
-        return [" ".join(str(sum(each)) for each in zip(*numbers, strict=True))]
+        return [self.meaning, " ".join(str(sum(each)) for each in zip(*numbers, strict=True))]
+
+    def values(self, files: Sequence[File], columns: Iterable[str]) -> Sequence[object] | None:
+        """Return what identifies the values of some columns in all rows of some files; None if it is unknown.
+
+        For raw files it also changes with other columns.
+        """
+        if self.is_summed:
+            return self.held(files)
+        if not all(file.columns or not file.n_rows for file in files):
+            return None
+        names = list(columns)
+        return [[file.n_rows, *(file.columns.get(name) for name in names)] for file in files if file.n_rows]
 
     def admitting(self, bounds: Sequence[Bound], known: Known) -> list[File]:
         """Return the files that can hold rows which keep all bounds."""
@@ -124,7 +136,7 @@ def of_parts(parts: PartsFolder, made: Sequence[Part], types: Types) -> Stored:
     """Return the files of a stored mart, its parts, as a Stored."""
     by_file = {part.file: part for part in made}
     return Stored(
-        tuple(File(part.file, part.content, part.extent, part.n_rows) for part in made),
+        tuple(File(part.file, part.content, part.extent, part.n_rows, part.columns) for part in made),
         "",
         lambda files: parts.rows_sql([by_file[file.path] for file in files], types),
     )
