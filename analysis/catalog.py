@@ -6,6 +6,7 @@ TOML:
     summary     one line, for people
     method      a paragraph: how the numbers come about, and the source of the method
     grain       the columns that identify a row (staging and marts); a stored mart is also sorted by them
+    determined  columns that the grain determines; by them files are found that cannot share a key
     cost        only where a build takes longer than 30 plain scans of what the query reads: why
     is_view     true for a mart that is not stored; each query that reads it computes it
     [ranges]    by = "days", "mempool_days", "message_days" or "heights": made in ranges, which it sorts by;
@@ -50,7 +51,7 @@ INPUTS: Final = (
 READ_FOR_INPUTS: Final = ("stg_blocks", "stg_external_blocks")
 
 # Types of which the least and the greatest value of a file can be kept.
-ORDERED_TYPES: Final = ("INTEGER", "BIGINT", "DECIMAL(38,0)", "TIMESTAMP WITH TIME ZONE")
+ORDERED_TYPES: Final = ("INTEGER", "BIGINT", "DECIMAL(38,0)", "DATE", "TIMESTAMP WITH TIME ZONE")
 
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -97,6 +98,7 @@ class Head(BaseModel):
     ranges: InRanges | None = None
     late: FilledLate | None = None
     grain: tuple[NonEmpty, ...] = ()
+    determined: tuple[NonEmpty, ...] = ()
     severity: Severity | None = None
     needs: Mapping[str, NonEmpty] = Field(default_factory=dict)
     parameters: Mapping[str, Parameter] = Field(default_factory=dict)
@@ -125,6 +127,7 @@ class Model:
     ranges: InRanges | None
     late: FilledLate | None
     grain: tuple[str, ...]
+    determined: tuple[str, ...]
     severity: Severity | None
     needs: Mapping[str, str]
     parameters: Mapping[str, Parameter]
@@ -192,7 +195,7 @@ class Catalog:
         own = [conditions[name] for conditions in reads if name in conditions]
         every = [condition for conditions in reads for condition in conditions.values()]
         model = self.by_name[name]
-        asked = {*bounded_columns(own), *asked_columns(name, every), *model.grain}
+        asked = {*bounded_columns(own), *asked_columns(name, every), *model.grain, *model.determined}
         return sorted(
             column.name for column in model.columns if column.name in asked and column.type in ORDERED_TYPES
         )
@@ -314,6 +317,7 @@ def read_model(layer: Layer, file_name: str, text: str) -> Model:
         ranges=head.ranges,
         late=head.late,
         grain=head.grain,
+        determined=head.determined,
         severity=head.severity,
         needs=head.needs,
         parameters=head.parameters,
@@ -354,13 +358,11 @@ def _check_head(where: str, layer: Layer, head: Head) -> None:
         raise CatalogError(f"{where}: ranges.clips names a relation that ranges.reads does not")
     if head.ranges is not None and head.ranges.needs not in {None, *head.ranges.reads}:
         raise CatalogError(f"{where}: ranges.needs names a relation that ranges.reads does not")
-    unknown = [name for name in head.grain if name not in head.columns]
-    if unknown:
-        raise CatalogError(f"{where}: grain names {', '.join(unknown)}, which is not among the columns")
     late = () if head.late is None else (head.late.key, *head.late.columns)
-    unknown = [name for name in late if name not in head.columns]
-    if unknown:
-        raise CatalogError(f"{where}: late names {', '.join(unknown)}, which is not among the columns")
+    for key, names in {"grain": head.grain, "determined": head.determined, "late": late}.items():
+        unknown = [name for name in names if name not in head.columns]
+        if unknown:
+            raise CatalogError(f"{where}: {key} names {', '.join(unknown)}, which is not among the columns")
 
 
 def _ordered(models: Iterable[Model]) -> list[Model]:

@@ -230,12 +230,13 @@ def _run_if_changed(
 def _groups(sql: str, model: Model, stored: Stored) -> dict[str, list[File]]:
     """Return the groups of a model's files in which keys can be checked apart, by a hash of what is in them.
 
-    Rows with equal keys are in one group. `sql` is the query of the check.
+    Rows with equal keys are in one group; so are rows with equal values of a column that the key determines.
+    `sql` is the query of the check.
     """
     meaning = digest([sql, stored.meaning])
     return {
         digest([meaning, *(file.content for file in files)])[:32]: files
-        for files in stored.apart(model.grain)
+        for files in stored.apart([*model.grain, *model.determined])
     }
 
 

@@ -140,8 +140,8 @@ def extent_sql(column: str) -> str:
 def to_extent(columns: Iterable[str], found: Iterable[list[Any]]) -> dict[str, list[int] | None]:
     """Return the least and greatest values that `extent_sql` gave for columns as integers, by column.
 
-    A time becomes microseconds since 1970 UTC. A column that has only nulls is None; one with values of
-    another type is left out.
+    A time becomes microseconds since 1970 UTC, a date days since then. A column that has only nulls is None;
+    one with values of another type is left out.
     """
     extent: dict[str, list[int] | None] = {}
     for name, both in zip(columns, found, strict=True):
@@ -149,6 +149,8 @@ def to_extent(columns: Iterable[str], found: Iterable[list[Any]]) -> dict[str, l
             extent[name] = None
         elif isinstance(both[0], dt.datetime):
             extent[name] = [(moment - EPOCH) // dt.timedelta(microseconds=1) for moment in both]
+        elif isinstance(both[0], dt.date):
+            extent[name] = [(day - EPOCH.date()).days for day in both]
         elif isinstance(both[0], int | Decimal):
             extent[name] = [int(number) for number in both]
     return extent

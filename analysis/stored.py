@@ -112,13 +112,14 @@ class Stored:
     def apart(self, columns: Iterable[str]) -> list[list[File]]:
         """Split the files into groups so that no value of one of the columns is in two; return the groups.
 
-        The column that allows the most groups is taken.
+        The column that allows the most groups is taken. Files without rows are in no group.
         """
-        found = [list(self.files)]
+        files = [file for file in self.files if file.n_rows]
+        found = [files]
         for column in columns:
-            extents = [file.extent.get(column) for file in self.files]
-            placed = [(both, file) for both, file in zip(extents, self.files, strict=True) if both]
-            if len(placed) < len(self.files):
+            extents = [file.extent.get(column) for file in files]
+            placed = [(both, file) for both, file in zip(extents, files, strict=True) if both]
+            if len(placed) < len(files):
                 continue
             groups: list[list[File]] = []
             reached = 0

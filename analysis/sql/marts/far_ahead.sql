@@ -6,6 +6,7 @@ are. More of the block must be in feerate order than chance explains, and far mo
 (block_order).
 """
 grain = ["block_hash", "txid"]
+determined = ["height"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "heights"

@@ -6,6 +6,7 @@ yardsticks and kinds are. More of the block must be in feerate order than chance
 2.5 sqrt(n) where it fits first come (block_order). Where a pool chooses by something else, a low feerate means nothing.
 """
 grain = ["block_hash", "node", "txid"]
+determined = ["height"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
 [ranges]
 by = "heights"

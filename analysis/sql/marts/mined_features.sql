@@ -2,6 +2,7 @@
 summary = "Transactions of blocks that have a feature, by block."
 method = "Rows of transactions, coinbases excluded, with a feature that the transaction itself shows (macro features_of)."
 grain = ["block_hash", "txid", "feature"]
+determined = ["height"]
 [ranges]
 by = "heights"
 [ranges.reads]

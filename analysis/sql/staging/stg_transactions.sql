@@ -1,6 +1,7 @@
 /*
 summary = "One row per transaction in a block."
 grain = ["block_hash", "tx_index"]
+determined = ["height"]
 [columns]
 block_hash = "BLOB  Header hash, internal byte order"
 height = "INTEGER  Height of the block"
