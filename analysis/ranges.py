@@ -8,8 +8,9 @@ stands in front of the relation. So the query itself is that of the whole mart, 
 `needs` names a relation without whose rows a range has none: such a range is not made.
 
 A range is made again where the rows that it reads changed, and no other: a new day costs its own range. Its
-rows are looked at once: while the files that can hold them are the same (extents.py), so are the rows. What
-is in memory at one time are the rows of one range.
+rows are looked at once: while the files that can hold them are the same (extents.py), so are the rows.
+Where it may read every row of these files, they are not looked at. What is in memory at one time are the
+rows of one range.
 """
 
 import re
