@@ -70,37 +70,72 @@ blocks as (
     window by_height as (order by chain_blocks.height)
 ),
 
--- The blocks of each window and of the window before it.
-timed_parts as (
+spans as (
     select
         kinds.time_window,
         kinds.window_days,
         parts.part,
-        -- least() passes over nulls, and a missing interval covers nothing.
-        case
-            when blocks.interval_days is not null
-                then least(blocks.interval_days, (parts.part + 1) * kinds.window_days - blocks.age_days)
-        end as covered_days,
-        blocks.*
+        parts.part * kinds.window_days as from_days,
+        (parts.part + 1) * kinds.window_days as to_days
     from kinds
     cross join parts
+),
+
+-- The blocks of each window and of the window before it.
+timed_parts as (
+    select
+        spans.time_window,
+        spans.part,
+        blocks.*
+    from spans
+    inner join blocks
+        on spans.from_days <= blocks.age_days and spans.to_days > blocks.age_days
+),
+
+-- What the time between two blocks covers of each of them. If it crosses a bound, each side has its part. If it runs
+-- backwards, it takes away what its neighbours count twice.
+covered as (
+    select
+        spans.time_window,
+        spans.part,
+        ordered_sum(
+            greatest(least(blocks.age_days + blocks.interval_days, spans.to_days), spans.from_days)
+            - greatest(least(blocks.age_days, spans.to_days), spans.from_days)
+        ) as covered_days
+    from spans
     inner join blocks
         on
-            blocks.age_days >= parts.part * kinds.window_days
-            and blocks.age_days < (parts.part + 1) * kinds.window_days
+            spans.from_days < greatest(blocks.age_days, blocks.age_days + blocks.interval_days)
+            and spans.to_days > least(blocks.age_days, blocks.age_days + blocks.interval_days)
+    where blocks.interval_days is not null
+    group by spans.time_window, spans.part
+),
+
+part_counts as (
+    select
+        time_window,
+        part,
+        count(*) as n_blocks,
+        min(header_time) as from_time,
+        max(header_time) as to_time
+    from timed_parts
+    group by time_window, part
 ),
 
 measured as (
     select
-        time_window,
-        window_days,
-        part,
-        count(*) as n_blocks,
-        greatest(least(coalesce(ordered_sum(covered_days), 0) / window_days, 1), 0) as covered_ratio,
-        min(header_time) as from_time,
-        max(header_time) as to_time
-    from timed_parts
-    group by time_window, window_days, part
+        spans.time_window,
+        spans.window_days,
+        spans.part,
+        part_counts.n_blocks,
+        greatest(least(coalesce(covered.covered_days, 0) / spans.window_days, 1), 0) as covered_ratio,
+        part_counts.from_time,
+        part_counts.to_time
+    from spans
+    inner join part_counts
+        on spans.time_window = part_counts.time_window and spans.part = part_counts.part
+    left join covered
+        on spans.time_window = covered.time_window and spans.part = covered.part
     union all
     select
         'all' as time_window,
