@@ -1,14 +1,14 @@
 /*
 summary = "What mining earned: subsidy, fees, USD and hashprice, network and per pool or entity, per day, epoch and over all."
 method = """
-Sums of block_revenue over blocks whose fees are known. They count everything in the dataset and estimate nothing, so
-they have no interval; what a pool would have earned with other luck is in the interval of its share. Hashprice is the
-revenue divided by the hashes that these blocks take on average, for 1 PH/s during a day (8.64e19 hashes): it depends on
-difficulty, subsidy, fees and price, not on luck. USD columns cover only blocks on days with a price
-(priced_block_count) and are null without one. share_ratio is the owner's part of the period's revenue. Where the
-dataset has only a part of a period, or some fees or prices are unknown, the sums are too small to be compared with
-other periods. The *_per_day rates can be compared: earnings of a block whose fees (and price) are known, times the
-owner's blocks per 86,400 s (hashrate: timed blocks / elapsed time).
+Sums of block_revenue over blocks whose fees are known, in full or by the claim of the coinbase (claimed_block_count).
+They count everything in the dataset and estimate nothing, so they have no interval; what a pool would have earned with
+other luck is in the interval of its share. Hashprice is the revenue divided by the hashes that these blocks take on
+average, for 1 PH/s during a day (8.64e19 hashes): it depends on difficulty, subsidy, fees and price, not on luck. USD
+columns cover only blocks on days with a price (priced_block_count) and are null without one. share_ratio is the owner's
+part of the period's revenue. Where the dataset has only a part of a period, or some fees or prices are unknown, the
+sums are too small to be compared with other periods. The *_per_day rates can be compared: earnings of a block whose
+fees (and price) are known, times the owner's blocks per 86,400 s (hashrate: timed blocks / elapsed time).
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]
@@ -21,6 +21,7 @@ owner_name = "VARCHAR  name of the owner"
 is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not an owner"
 block_count = "BIGINT  blocks on the active chain"
 fee_block_count = "BIGINT  blocks whose fees are known"
+claimed_block_count = "BIGINT  those of them whose fees only the claim of the coinbase tells, as in block_revenue"
 priced_block_count = "BIGINT  blocks whose fees are known, on a day with a price"
 subsidy_sat = "BIGINT  new coins of the blocks whose fees are known"
 fees_sat = "BIGINT  fees of these blocks"
@@ -43,6 +44,7 @@ blocks as (
         case when block_revenue.fees_sat is not null then block_revenue.subsidy_sat end as subsidy_sat,
         block_revenue.told_by as fees_told_by,
         block_revenue.fees_sat,
+        block_revenue.are_fees_claimed,
         block_revenue.revenue_sat,
         block_revenue.revenue_usd,
         case when block_revenue.revenue_sat is not null then block_revenue.expected_hashes end as paid_hashes,
@@ -64,6 +66,7 @@ sums as (
         sources_of(list(fees_told_by)) as told_by,
         count(*) as block_count,
         count(fees_sat) as fee_block_count,
+        count(*) filter (where are_fees_claimed) as claimed_block_count,
         count(revenue_usd) as priced_block_count,
         cast(sum(subsidy_sat) as bigint) as subsidy_sat,
         cast(sum(fees_sat) as bigint) as fees_sat,
@@ -100,6 +103,7 @@ select
     is_unknown,
     block_count,
     fee_block_count,
+    claimed_block_count,
     priced_block_count,
     subsidy_sat,
     fees_sat,
