@@ -5,10 +5,11 @@ Stays of mempool_residence whose entry was pushed while our copy of the mempool 
 waiting before we began have an unknown beginning and are left out. A spell ends with the stay, as mined, replaced
 (including conflicts with a mined transaction), expired or other. A spell that is open when the uninterrupted
 observation ends is censored there. A block that became stale confirms nothing: the spell goes on to what came after it
-(mempool_returns), or is censored at that block when nothing did. Deciles rank the transaction's own feerate among those
-of its node and UTC day of entry; decile 1 pays least. So a rise of all fees moves no transaction to another decile.
-Spells without a known fee have no decile. A transaction that several nodes saw would count several times: is_counted
-is false where another node saw it before, on that day or the day before.
+(mempool_returns), or is censored at that block when nothing did. A block that a node connects, leaves and connects
+again has confirmed its transactions the first time: each has one spell, which ends there. Deciles rank the
+transaction's own feerate among those of its node and UTC day of entry; decile 1 pays least. So a rise of all fees moves
+no transaction to another decile. Spells without a known fee have no decile. A transaction that several nodes saw would
+count several times: is_counted is false where another node saw it before, on that day or the day before.
 """
 cost = """
 Deciles within a day sort all stays by feerate; a plain scan sorts nothing.

@@ -1,13 +1,15 @@
 /*
-summary = "Transactions taken by a block that became stale, and what became of each of them then."
+summary = "Transactions taken by a block that the node left again, and what became of each of them then."
 method = """
-A block that loses confirms no transaction. When the node leaves a stale block, its transactions return to the mempool
-as new stays, unless a block of the other branch holds them; such a block takes them without any message. So stays of
-one transaction at one node belong together where a stale block mined it and the next stay began after that block. The
-transaction ends as the last of these stays does. Where a stale block mined that stay too, the end is the first cut
-after its entry of a block on the active chain (chain_blocks) that holds the transaction. Where there is none, the
-transaction is `undone`: it was not seen after that stale block. Stays within 15 days of the stale block count
-(returned_stays), and blocks within 2,000 heights (stale_confirmations).
+A block that loses confirms no transaction. When the node leaves a block, its transactions return to the mempool as new
+stays, unless a block of the other branch holds them; such a block takes them without any message. So stays of one
+transaction at one node belong together where a block that was left mined it and the next stay began after that block.
+A block was left if it is stale, or if the node connected it again later. The transaction ends at the first cut after its
+entry of a block on the active chain (chain_blocks) that holds it: a block that was left and won in the end confirmed it
+when it came for the first time, and the stay that its second coming ends is no wait of its own. Where there is no such
+cut, it ends as the last of these stays does; where a stale block mined that stay too, the transaction is `undone`: it
+was not seen after that stale block. Stays within 15 days of the block count (returned_stays), and blocks within 2,000
+heights (stale_confirmations).
 """
 grain = ["stay_no"]
 [columns]
@@ -19,14 +21,25 @@ left_at = "TIMESTAMP WITH TIME ZONE  time of that end on our clock; null while i
 */
 with
 
-stale_cuts as (
+numbered_cuts as (
     select
         mempool_cuts.node,
-        mempool_cuts.cut_no
+        mempool_cuts.cut_no,
+        chain_blocks.is_active,
+        row_number() over (
+            partition by mempool_cuts.node, mempool_cuts.block_hash order by mempool_cuts.position desc
+        ) as place_from_last
     from mempool_cuts
     inner join chain_blocks
         on mempool_cuts.block_hash = chain_blocks.block_hash
-    where not chain_blocks.is_active
+),
+
+left_cuts as (
+    select
+        node,
+        cut_no
+    from numbered_cuts
+    where place_from_last > 1 or not is_active
 ),
 
 undone as (
@@ -34,8 +47,8 @@ undone as (
         stay.node,
         stay.txid
     from returned_stays as stay
-    inner join stale_cuts
-        on stay.node = stale_cuts.node and stay.mined_cut_no = stale_cuts.cut_no
+    inner join left_cuts
+        on stay.node = left_cuts.node and stay.mined_cut_no = left_cuts.cut_no
 ),
 
 stays as (
@@ -47,12 +60,12 @@ stays as (
         stay.left_reason,
         stay.left_position,
         stay.left_at,
-        stale_cuts.cut_no is not null as is_undone
+        left_cuts.cut_no is not null as is_undone
     from returned_stays as stay
     semi join undone
         on stay.node = undone.node and stay.txid = undone.txid
-    left join stale_cuts
-        on stay.node = stale_cuts.node and stay.mined_cut_no = stale_cuts.cut_no
+    left join left_cuts
+        on stay.node = left_cuts.node and stay.mined_cut_no = left_cuts.cut_no
 ),
 
 marked as (
@@ -114,7 +127,10 @@ confirmed as (
             journeys.node = confirmations.node
             and journeys.txid = confirmations.txid
             and journeys.position < confirmations.position
-    where journeys.last.is_undone
+    where
+        journeys.last.is_undone
+        or journeys.last.left_position is null
+        or confirmations.position <= journeys.last.left_position
     group by journeys.first_stay_no
 )
 
@@ -122,8 +138,8 @@ select
     numbered.stay_no,
     journeys.first_stay_no,
     case
-        when not journeys.last.is_undone then journeys.last.left_reason
         when confirmed.position is not null then 'mined'
+        when not journeys.last.is_undone then journeys.last.left_reason
         else 'undone'
     end as left_reason,
     coalesce(confirmed.position, journeys.last.left_position) as left_position,

@@ -1,8 +1,8 @@
 /*
-summary = "Stays of transactions that a stale block had taken, as far as mempool_returns needs them."
+summary = "Stays of transactions that a block had taken which the node left, as far as mempool_returns needs them."
 method = """
 Of mempool_residence, the stays of each transaction of stale_transactions at that node, which began at most 15 days before
-or after the stale block. They are few, so what mempool_returns does with all of them is small.
+or after that block. They are few, so what mempool_returns does with all of them is small.
 """
 grain = ["stay_no"]
 [ranges]

@@ -1,6 +1,6 @@
 /*
-summary = "Blocks of the active chain that hold a transaction which a stale block had taken."
-method = "Of blocks at most 2,000 heights from the stale block (stale_transactions)."
+summary = "Blocks of the active chain that hold a transaction which a block had taken that a node left."
+method = "Of blocks at most 2,000 heights from the block that was left (stale_transactions)."
 grain = ["block_hash", "txid"]
 [ranges]
 by = "heights"
