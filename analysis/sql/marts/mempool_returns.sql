@@ -3,8 +3,8 @@ summary = "Transactions taken by a block that the node left again, and what beca
 method = """
 A block that loses confirms no transaction. When the node leaves a block, its transactions return to the mempool as new
 stays, unless a block of the other branch holds them; such a block takes them without any message. So stays of one
-transaction at one node belong together where a block that was left mined it and the next stay began after that block.
-A block was left if it is stale, or if the node connected it again later. The transaction ends at the first cut after its
+transaction at one node belong together where a block that was left mined it and the next stay began after that block. A
+block was left if it is stale, or if the node connected it again later. The transaction ends at the first cut after its
 entry of a block on the active chain (chain_blocks) that holds it: a block that was left and won in the end confirmed it
 when it came for the first time, and the stay that its second coming ends is no wait of its own. Where there is no such
 cut, it ends as the last of these stays does; where a stale block mined that stay too, the transaction is `undone`: it

@@ -1,21 +1,21 @@
 /*
 summary = "How deep reorganisations went, and how often each depth occurs."
 method = """
-A reorganisation is a run of D in a node's `sequence` stream (block_messages) up to a C of a block other than the lowest block that was
-left; its depth is the number of D. What two nodes report is one reorganisation if they leave the same lowest block,
-each for the first time or each for the second. A block that was left may win in the end, when the network comes back to
-it (n_undone). Where the stream was interrupted, the blocks of a lost branch that a node had connected (followed_depth
-of stale_branches) show a reorganisation without any D; a branch that was left and taken up again within a gap is not
-known. n_branches counts all branches that lost, by the number of heights. per_1000_blocks relates reorganisations to
-the blocks of the active chain that were pushed to us; its interval is Garwood's for a Poisson count
-(analysis/stats/count_tests.py).
+A reorganisation is a run of D in a node's `sequence` stream (block_messages) up to a C of a block other than the lowest
+block that was left; its depth is the number of D. What two nodes report is one reorganisation if they leave the same
+lowest block, each for the first time or each for the second. A block that was left may win in the end, when the network
+comes back to it (n_undone). Where the stream was interrupted, the blocks of a lost branch that a node had connected
+(followed_depth of stale_branches) show a reorganisation without any D, unless the D of another reorganisation took its
+lowest block; a branch that was left and taken up again within a gap is not known. n_branches counts all branches that
+lost, by the number of heights. per_1000_blocks relates reorganisations to the blocks of the active chain that were
+pushed to us; its interval is Garwood's for a Poisson count (analysis/stats/count_tests.py).
 """
 grain = ["depth"]
 [columns]
 depth = "BIGINT  depth in blocks"
 n_branches = "BIGINT  branches of this many heights that lost"
 n_reorgs = "BIGINT  reorganisations in which a node of ours left this many blocks"
-n_undone = "BIGINT  those of them whose blocks are on the active chain again"
+n_undone = "BIGINT  those of them whose lowest block is on the active chain again"
 per_1000_blocks = "DOUBLE  reorganisations per 1,000 blocks; null when none was pushed"
 per_1000_low = "DOUBLE  lower bound of the 95 % interval"
 per_1000_high = "DOUBLE  upper bound of the 95 % interval"
@@ -68,11 +68,22 @@ followed_runs as (
 
 told as (
     select
+        node,
+        session,
+        run_no,
         left_hash,
         depth,
         row_number() over (partition by node, left_hash order by position) as time_no
     from followed_runs
     where next_hash != left_hash
+),
+
+left_blocks as (
+    select distinct numbered.block_hash
+    from numbered
+    inner join told
+        on numbered.node = told.node and numbered.session = told.session and numbered.run_no = told.run_no
+    where numbered.event = 'D'
 ),
 
 reorgs as (
@@ -86,8 +97,8 @@ reorgs as (
         stale_branches.first_hash as left_hash,
         stale_branches.followed_depth as depth
     from stale_branches
-    anti join told
-        on stale_branches.first_hash = told.left_hash
+    anti join left_blocks
+        on stale_branches.first_hash = left_blocks.block_hash
     where not stale_branches.is_open and stale_branches.followed_depth > 0
 ),
 
