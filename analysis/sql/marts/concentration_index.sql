@@ -4,11 +4,11 @@ method = """
 The indices (analysis/stats/concentration.py) describe the blocks that have a name. The 95 % interval is a bootstrap
 over blocks: 999 seeded multinomial draws, with quantiles moved by their bias; the interval of nakamoto is where the
 intervals of the top n reach one half. The interval says how well this many blocks show the shares behind them; it is
-null for fewer than two owners. Owners without a block in the period are missing: gini is that of the owners seen,
-and over few blocks entropy is too low. Unknown blocks give bounds instead of a pool: *_if_apart counts each as a miner
-of its own, *_if_largest gives all of them to the largest owner. For hhi, nakamoto and entropy_bits these two bounds
-hold for every possible owner of the unknown blocks. Gini can leave that range, so it has bounds of its own,
-gini_least and gini_most. A period without a named block has nulls; a period without blocks has no row. The draws take
+null for fewer than two owners. Owners without a block in the period are missing: gini is that of the owners seen, and
+over few blocks entropy is too low. Unknown blocks give bounds instead of a pool: *_if_apart counts each as a miner of
+its own, *_if_largest gives all of them to the largest owner. For hhi, nakamoto and entropy_bits these two bounds hold
+for every possible owner of the unknown blocks. Gini can leave that range, so it has bounds of its own, gini_least and
+gini_most. A period without a named block has these bounds and nulls; a period without blocks has no row. The draws take
 about 3 ms per period and grouping, which is nearly all of this mart's time.
 """
 grain = ["grouped_by", "period_kind", "period"]
