@@ -34,6 +34,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -137,7 +138,8 @@ class Receiver:
                 break
             event = recv_monitor_message(self._monitor)
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                waiting.pop(event["endpoint"].decode(), None)
+                for endpoint in self._meant_by(event["endpoint"].decode()):
+                    waiting.pop(endpoint, None)
         return waiting
 
     def _connect(self, endpoint: str) -> None:
@@ -155,7 +157,8 @@ class Receiver:
             ready = dict(poller.poll(0))
             while self._monitor.poll(0):
                 event = recv_monitor_message(self._monitor)
-                self._follow_connection(event["event"], event["endpoint"].decode())
+                for endpoint in self._meant_by(event["endpoint"].decode()):
+                    self._follow_connection(event["event"], endpoint)
             self._renew_abandoned()
             self._limit_memory()
             if _INPUT in ready:
@@ -224,6 +227,10 @@ class Receiver:
             self._socket.disconnect(endpoint)
         self._reconnected.update(topic for topic, at in self._endpoints.items() if at == endpoint)
         self._connect(endpoint)
+
+    def _meant_by(self, named: str) -> list[str]:
+        """Return our endpoints that an event of the monitor, which names an address, can be about."""
+        return [each for each in dict.fromkeys(self._endpoints.values()) if may_mean(each, named)]
 
     def _follow_connection(self, event: int, endpoint: str) -> None:
         """Put a notice into the ring when a connection was lost or is back.
@@ -381,6 +388,21 @@ class Receiver:
         """
         detail = f"{self._dropped.pop(topic)} messages found our queue full"
         self._note(Notice("overflow", topic, now_ns, detail))
+
+
+def may_mean(address: str, named: str) -> bool:
+    """Return whether libzmq can mean `address`, which it was given, by the address `named` in an event.
+
+    After its first attempt it names the numbers that it found for the name of the host.
+    """
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    named_host, _, named_port = named.removeprefix("tcp://").rpartition(":")
+    if address == named or not named.startswith("tcp://") or port != named_port:
+        return address == named
+    try:
+        return ip_address(host.strip("[]")) == ip_address(named_host.strip("[]"))
+    except ValueError:  # a name
+        return True
 
 
 def own_memory_bytes() -> int:

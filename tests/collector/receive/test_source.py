@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from collector.errors import NodeError, NodeUnavailable
-from collector.receive.process import MAX_FRAME_BYTES
+from collector.receive.process import ABANDON_S, MAX_FRAME_BYTES, may_mean
 from collector.receive.records import Message, Notice
 from collector.receive.ring import Ring
 from collector.receive.source import MessageSource
@@ -250,23 +250,69 @@ def test_messages_before_the_ring_exists_are_kept(publisher: Publisher, tmp_path
     assert items[2].received_ns < before_ns
 
 
-def test_a_lost_connection_is_noticed_and_comes_back(tmp_path: Path) -> None:
-    """When the publisher goes and comes back, each topic gets a notice of both."""
-    first = Publisher()
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_lost_connection_is_noticed_and_comes_back(host: str, tmp_path: Path) -> None:
+    """Each time the publisher goes and comes back, each topic gets a notice of both, and no other."""
+    publishing = Publisher()
     inbox: Inbox = queue.SimpleQueue()
-    source = MessageSource("alpha", "s1", {"sequence": first.endpoint, "rawtx": first.endpoint}, inbox=inbox)
+    endpoints = dict.fromkeys(("sequence", "rawtx"), f"tcp://{host}:{publishing.port}")
+    source = MessageSource("alpha", "s1", endpoints, inbox=inbox)
     source.connect()
     source.start_forwarding(ring_for(source, tmp_path))
+    notices: list[Notice] = []
     try:
-        first.close()
-        lost = take(inbox, 2)
-        second = Publisher(first.port)
-        back = take(inbox, 2)
-        second.close()
+        for _ in range(2):
+            publishing.close()
+            notices += take(inbox, 2)
+            time.sleep(2 * ABANDON_S)  # after which a connection that libzmq abandoned would be opened anew
+            publishing = Publisher(publishing.port)
+            notices += take(inbox, 2)
     finally:
+        publishing.close()
         source.stop()
-    assert {(each.reason, each.topic) for each in lost} == {("reconnect", "sequence"), ("reconnect", "rawtx")}
-    assert {each.reason for each in back} == {"connected"}
+    both = [(reason, topic) for reason in ("reconnect", "connected") for topic in ("sequence", "rawtx")]
+    assert [(each.reason, each.topic) for each in notices] == both * 2
+
+
+def test_a_named_host_that_answers_late_is_connected() -> None:
+    """A publisher that is not ready at our first attempt is found at the next, also by its host's name."""
+    opened: list[Publisher] = []
+    with socket.create_server(("127.0.0.1", 0)) as early:
+        port: int = early.getsockname()[1]
+
+        def open_after_first_attempt() -> None:
+            early.accept()[0].close()
+            early.close()
+            opened.append(Publisher(port))
+
+        opening = threading.Thread(target=open_after_first_attempt)
+        opening.start()
+        source = MessageSource("alpha", "s1", {"rawtx": f"tcp://localhost:{port}"}, inbox=queue.SimpleQueue())
+        try:
+            source.connect(timeout_s=TIMEOUT_S)
+        finally:
+            opening.join()
+            source.stop()
+            opened[0].close()
+
+
+@pytest.mark.parametrize(
+    ("address", "named", "is_meant"),
+    [
+        ("tcp://10.0.0.1:28332", "tcp://10.0.0.1:28332", True),
+        ("tcp://10.0.0.1:28332", "tcp://10.0.0.2:28332", False),
+        ("tcp://node.internal:28332", "tcp://10.0.0.1:28332", True),
+        ("tcp://node.internal:28332", "tcp://[fd00::1]:28332", True),
+        ("tcp://node.internal:28333", "tcp://10.0.0.1:28332", False),
+        ("tcp://[fd00:0:0:0:0:0:0:1]:28332", "tcp://[fd00::1]:28332", True),
+        ("tcp://[fd00::2]:28332", "tcp://[fd00::1]:28332", False),
+        ("ipc:///run/node", "ipc:///run/node", True),
+        ("ipc:///run/node", "tcp://10.0.0.1:28332", False),
+    ],
+)
+def test_the_address_that_an_event_means_is_found(address: str, named: str, *, is_meant: bool) -> None:
+    """A name of a host may have any numbers; numbers mean only the same host, however they are written."""
+    assert may_mean(address, named) is is_meant
 
 
 @pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 400 << 20])
