@@ -483,7 +483,7 @@ class MempoolSync:
     def _apply_checked(self, event: Event, out: list[Output]) -> None:
         """Apply an event while our copy equals the node's mempool; append what happened to `out`.
 
-        When its number is not the expected one, ask for a new snapshot instead.
+        When its number is not the expected one, let it wait again, and ask for a new snapshot.
         """
         number = event.mempool_sequence
         if number is not None and number < self._floor:
@@ -492,14 +492,14 @@ class MempoolSync:
         if self._settling and event.event != "C":
             self._settling = self._reorganising = False
             if self._debt:
-                out += self._out_of_step(f"blocks explain all but {self._debt} mempool sequence numbers")
                 self._waiting.appendleft(event)
+                out += self._out_of_step(f"blocks explain all but {self._debt} mempool sequence numbers")
                 return
         if number is not None:
             wrong = self._check_number(event.event, number)
             if wrong:
-                out += self._out_of_step(wrong)
                 self._waiting.appendleft(event)
+                out += self._out_of_step(wrong)
                 return
         n_mined = self._apply(event, out)
         if event.event == "C":

@@ -193,6 +193,29 @@ def test_a_number_that_goes_back_is_a_loss() -> None:
     assert [each.reason for each in out if isinstance(each, OutOfStep)] == ["resync"]
 
 
+def test_what_a_snapshot_shows_comes_after_a_block_before_its_request() -> None:
+    """A transaction of a snapshot did not enter before a block that came before the snapshot was asked for.
+
+    The events that wait while a jump is found count as older than the request, down to the last of them.
+    """
+    sync = MempoolSync()
+    sync.start()
+    sync.event(Event("A", name(1), 9, 0, 1), 1)
+    sync.snapshot(1, snapshot(10, name(1)))
+    first, second = name(101), name(102)
+    assert sync.event(Event("C", first, None, 1, SECOND_US), SECOND_US) == [WantBlock(first)]
+    sync.event(Event("A", name(2), 20, 2, 2 * SECOND_US), 2 * SECOND_US)
+    assert sync.event(Event("C", second, None, 3, 3 * SECOND_US), 3 * SECOND_US) == [WantBlock(second)]
+    out = sync.block(first, [name(1)])
+    assert out[-1] == WantSnapshot(2)
+    taken_us = 9 * SECOND_US
+    shown = MempoolSnapshot(21, frozenset([name(3)]), taken_us, taken_us)
+    assert sync.snapshot(2, shown) == []
+    out = sync.block(second, [name(2)])
+    assert TxEntered(name(3), "pulled", None, taken_us) in out
+    assert InStep(21, taken_us) in out
+
+
 def test_flush_gives_out_what_waits() -> None:
     """A flush returns events that wait for a snapshot, and the transactions of known blocks as mined."""
     sync = MempoolSync()
