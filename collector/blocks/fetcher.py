@@ -107,11 +107,13 @@ class BlockFetcher:
         if event == "disconnected":
             self._depth += 1
             self.tip_hash = None
+            self._recent.note_disconnected(block_hash)
             return
         if self._depth:
             log.info("chain.reorganised", node=self._node, depth=self._depth, block=hash_hex(block_hash))
         self._depth = 0
         self.tip_hash = block_hash
+        self._recent.note_tip(block_hash)
 
     def want(self, block_hash: bytes) -> None:
         """Ask the node for a block, unless a request for the block is open."""
@@ -239,6 +241,7 @@ class BlockFetcher:
         self._n_tips_asked -= 1
         if n_tip_changes == self._n_tip_changes:
             self.tip_hash = tip_hash
+            self._recent.note_tip(tip_hash)
         if tip_hash not in self._stored:
             log.info("blocks.filling", node=self._node, tip=hash_hex(tip_hash))
         self._tracker.fetch_missing([tip_hash], monotonic_us())

@@ -1,7 +1,7 @@
 """Keep the last blocks in memory: their fees, the values that they spent, and their parsed bytes."""
 
 from collections import OrderedDict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -34,6 +34,7 @@ class RecentBlocks:
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[bytes, RecentBlock] = OrderedDict()
+        self._disconnected: set[bytes] = set()  # hashes of blocks that the node has taken off its chain
 
     def get(self, block_hash: bytes) -> RecentBlock | None:
         """Return fees and spent values of the block with this hash; None when it is not in the last 12."""
@@ -43,14 +44,35 @@ class RecentBlocks:
         """Add a block to the recent blocks, and drop the oldest one when there are more than 12."""
         self._blocks[block_hash] = block
         if len(self._blocks) > MOST_RECENT:
-            self._blocks.popitem(last=False)
+            self._disconnected.discard(self._blocks.popitem(last=False)[0])
+
+    def note_tip(self, block_hash: bytes) -> None:
+        """Record that a block is the node's tip, so that it and its ancestors are connected."""
+        while True:
+            self._disconnected.discard(block_hash)
+            block = self._blocks.get(block_hash)
+            if block is None:
+                return
+            block_hash = block.prev_hash
+
+    def note_disconnected(self, block_hash: bytes) -> None:
+        """Record that the node has disconnected a block, which it may describe only later."""
+        self._disconnected.add(block_hash)
 
     def block_with(self, txid: bytes) -> bytes | None:
         """Return the hash of that one of the last 12 blocks which contains a transaction.
 
-        The result is None if none of these blocks does.
+        The result is None if none of these blocks does. The block may have been disconnected since.
         """
-        return next((hash_ for hash_, block in self._blocks.items() if txid in block.fees_sat), None)
+        return next(self._blocks_with(txid), None)
+
+    def connected_block_with(self, txid: bytes) -> bytes | None:
+        """Return what `block_with` returns, but never a block that was disconnected: it mined nothing."""
+        found = self._blocks_with(txid)
+        return next((hash_ for hash_ in found if hash_ not in self._disconnected), None)
+
+    def _blocks_with(self, txid: bytes) -> Iterator[bytes]:
+        return (hash_ for hash_, block in self._blocks.items() if txid in block.fees_sat)
 
     def spent_value_sat(self, txid: bytes, output: int) -> int | None:
         """Return the value in satoshi of an output if one of the last 12 blocks spent it, else None."""

@@ -257,7 +257,8 @@ class PendingEntries:
     def find_blocks_of_gone(self, block_with: Callable[[bytes], bytes | None]) -> None:
         """Find the recent block of each transaction that is gone although no event said that it left.
 
-        `block_with` returns the hash of the recent block that contains a txid, or None.
+        `block_with` returns the hash of the recent block that contains a txid and is still connected, or
+        None.
         """
         for entry in self._gone.values():
             block_hash = block_with(entry.txid) if entry.left is None else None

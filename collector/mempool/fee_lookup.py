@@ -154,7 +154,7 @@ class FeeLookup:
         mempool entries is skipped.
         """
         self._finish(self._pending.find_spent_values(self._recent.spent_value_sat))
-        self._pending.find_blocks_of_gone(self._recent.block_with)
+        self._pending.find_blocks_of_gone(self._recent.connected_block_with)
         done, requests = self._pending.resolve_gone()
         self._finish(done)
         if requests:

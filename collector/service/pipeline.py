@@ -417,8 +417,8 @@ class Pipeline:
             self._events.add_from_snapshot("R", left.txid, left.at_us, "mined" if is_mined else "unknown")
 
     def _is_in_recent_block(self, txid: bytes) -> bool:
-        """Return whether the transaction `txid` is in one of the last 12 blocks that the node described."""
-        return self._recent_blocks.block_with(txid) is not None
+        """Return whether a transaction is in one of the last 12 blocks, and that one is still connected."""
+        return self._recent_blocks.connected_block_with(txid) is not None
 
     def _look_into_block(self, event: Event, batch: Batch) -> None:
         """Use a connected block's transactions: one never seen before gets a row of kind `in_block`.

@@ -67,6 +67,31 @@ def test_reorganisation_and_expiry_are_the_reasons(tmp_path: Path) -> None:
     assert mempool_by_rows(rows, rows["nodes"][0]["session"]) == in_node
 
 
+def test_what_only_a_stale_block_has_is_lost(tmp_path: Path) -> None:
+    """A transaction whose block was disconnected, and that is replaced then, is not mined: its bytes stay."""
+    with RegtestNode(find_bitcoind(), options=("-acceptnonstdtxn=1",)) as node:
+        rpc = node.client()
+        wallet = make_wallet(node, 9, seed=15)
+        settings = settings_for(tmp_path / "dataset", alpha=node)
+        with collecting(settings) as logs:
+            wait_for_log(logs, "mempool.in_step")
+            reorganised = pay([wallet.take()], [], feerate_sat_vb=3, replaceable=True)
+            rpc.call("sendrawtransaction", reorganised.transaction.raw.hex())
+            wait_complete(settings, node)
+            (tip,) = rpc.call("generatetodescriptor", 1, "raw(51)")
+            wait_complete(settings, node)
+            rpc.call("invalidateblock", tip)
+            wait_complete(settings, node)
+            better = pay(reorganised.spent, [], feerate_sat_vb=90)
+            rpc.call("sendrawtransaction", better.transaction.raw.hex())
+            wait_complete(settings, node)
+            rpc.call("generatetodescriptor", 2, "raw(52)")
+            wait_complete(settings, node)
+    rows = read(tmp_path / "dataset")
+    bodies = {row["txid"]: row["raw"] for row in rows["mempool_bodies"]}
+    assert bodies == {reorganised.transaction.txid: reorganised.transaction.raw}
+
+
 def test_a_block_that_comes_late_explains_its_conflicts(tmp_path: Path) -> None:
     """When a block comes seconds late, a removal waits for it and gets the reason `conflict`.
 
