@@ -161,9 +161,13 @@ class NodeWatch:
             raise
 
     def _run(self, prepared: PreparedNode | None) -> None:
-        """Record the node until the service stops; after a failure try again, with pauses that get longer."""
+        """Record the node until the service stops; after a failure try again, with pauses that get longer.
+
+        After an attempt that lasted, the pauses are short again.
+        """
         pauses = Backoff(RETRY_WAIT_S, LONGEST_WAIT_S)
         while not self._stop.is_set():
+            began_s = time.monotonic()
             try:
                 if self.error is not None:
                     self._reopen_journal()
@@ -171,6 +175,8 @@ class NodeWatch:
             except Exception as error:  # noqa: BLE001 - kept for the thread that waits for this one
                 self._failed(error)
             prepared = None
+            if time.monotonic() - began_s > LONGEST_WAIT_S:
+                pauses.reset()
             pauses.wait(self._stop)
 
     def _failed(self, error: Exception) -> None:

@@ -4,10 +4,12 @@ import errno
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from collector.backoff import Backoff
 from collector.blocks.stored import StoredBlocks
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
@@ -52,6 +54,43 @@ def test_the_only_node_is_tried_again_after_what_may_pass(
         stop.set()
         watch.join()
     assert watch.error is error
+
+
+def test_pauses_are_short_again_after_a_long_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures of another month do not make a node wait: an attempt that lasted begins with short pauses."""
+    pauses_s: list[float] = []
+    stop = threading.Event()
+
+    class Noted(Backoff):
+        """Notes each pause, and takes none."""
+
+        def wait(self, stop: threading.Event) -> bool:
+            """Note the length of the pause, and return whether the watch is stopped."""
+            pauses_s.append(self.next_s())
+            return stop.is_set()
+
+    def fail(*_arguments: object, **_options: object) -> PreparedNode:
+        if len(pauses_s) == 5:
+            stop.set()
+        if len(pauses_s) == 3:
+            time.sleep(2 * longest_s)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    longest_s = 0.5
+    monkeypatch.setattr(node_watch, "prepare_node", fail)
+    monkeypatch.setattr(node_watch, "Backoff", Noted)
+    monkeypatch.setattr(node_watch, "RETRY_WAIT_S", longest_s / 8)
+    monkeypatch.setattr(node_watch, "LONGEST_WAIT_S", longest_s)
+    settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=[NodeSettings(name="alone")])
+    dataset = Dataset.open(settings.dataset, "regtest", create=True)
+    watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=Metrics(), stop=stop)
+    try:
+        watch.start(None, StoredBlocks((), None))
+        wait_until(stop.is_set)
+    finally:
+        stop.set()
+        watch.join()
+    assert pauses_s[:5] == [longest_s / part for part in (8, 4, 2, 8, 4)]
 
 
 def test_a_dataset_that_was_removed_stops_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
