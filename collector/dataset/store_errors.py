@@ -46,8 +46,11 @@ SENTENCES: Final = {
 
 
 def library_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that boto3 raises for a request."""
-    names = _names()
+    """Return the exceptions that boto3 raises for a request; none where it is not installed."""
+    try:
+        names = _names()
+    except ImportError:  # the error that is handled says how to install it
+        return ()
     return names.BotoCoreError, names.ClientError
 
 

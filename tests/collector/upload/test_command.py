@@ -219,7 +219,8 @@ def test_without_boto3_the_extra_is_named(
     dataset: Dataset, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sentence has the command that installs it."""
-    monkeypatch.setitem(sys.modules, "boto3", None)
+    for name in ("boto3", "botocore", "botocore.exceptions"):  # boto3 brings botocore
+        monkeypatch.setitem(sys.modules, name, None)
     assert "pip install 'pool-measurement[s3]'" in refusal(dataset, str(place.address))
 
 
