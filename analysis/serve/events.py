@@ -69,9 +69,11 @@ QUERIES: Final[Mapping[str, str]] = {
     # A node of ours had followed a branch and left it.
     "reorganisation": """
         SELECT
-            hash_hex(first_hash) AS key, from_height AS height, followed_depth AS n_blocks, pools,
+            hash_hex(first_hash) AS key, from_height AS height, followed_depth AS n_blocks,
+            list_transform(pools, lambda slug: coalesce(pool_names_by_slug[slug], slug)) AS pool_names,
             coalesce(first_arrived_at, chain_blocks.header_time) AS happened_at
         FROM stale_branches
+        CROSS JOIN (SELECT map_from_entries(list((slug, name))) AS pool_names_by_slug FROM pools)
         LEFT JOIN chain_blocks ON first_hash = chain_blocks.block_hash
         WHERE followed_depth > 0 AND NOT is_open
     """,
@@ -167,7 +169,7 @@ def _sentence(kind: str, row: Row) -> str:
         return f"{row['n_blocks']} empty blocks in a row begin at height {row['height']}."
     if kind == "reorganisation":
         blocks = "1 block" if row["n_blocks"] == 1 else f"{row['n_blocks']} blocks"
-        pools = ", ".join(dict.fromkeys(row["pools"]))
+        pools = ", ".join(dict.fromkeys(map(printable, row["pool_names"])))
         return f"A node left a branch of {blocks} at height {row['height']}, by {pools}."
     if kind == "large_share":
         window = "all blocks" if row["time_window"] == "all" else f"the last {row['time_window']}"

@@ -299,6 +299,7 @@ def _shown(
             "chain": CHAINS.get(reader.facts.get("chain", ""), "an unnamed chain"),
             "built_at": reader.facts.get("built_at", ""),
             "colours": reader.cached("colours", _colours),
+            "pool_names": reader.cached("pool_names", _pool_names),
         }
         return HTMLResponse(page.render({**known, **facts(reader)}))
 
@@ -315,7 +316,13 @@ def _frame(path: str, title: str) -> dict[str, Any]:
         "chain": "",
         "built_at": "",
         "colours": {},
+        "pool_names": {},
     }
+
+
+def _pool_names(reader: Reader) -> dict[str, str]:
+    """Return the name for people of each pool that a rule knows."""
+    return {row["slug"]: row["name"] for row in reader.rows("SELECT slug, name FROM pools")}
 
 
 def _colours(reader: Reader) -> dict[str, str]:
