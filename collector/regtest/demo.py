@@ -33,8 +33,8 @@ LOCK: Final = ".demo.lock"  # held while a demo is played, and never removed
 OURS: Final = (MARKER, DATASET, SETTINGS, LOG, "pools", THIRD_PARTIES, "truth.json")
 LICENCE: Final = "invented for the demo"
 
-FIRST: Final = "first"  # the node that pools mine on
-SECOND: Final = "second"
+FIRST: Final = "north"  # the node that pools mine on
+SECOND: Final = "south"
 READY: Final = "mempool.in_step"  # what the collector logs once it follows a node
 READY_TIMEOUT_S: Final = 180.0  # a first start compiles, perhaps on a busy machine
 STOP_TIMEOUT_S: Final = 60.0

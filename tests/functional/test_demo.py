@@ -172,7 +172,7 @@ def test_spread_between_the_nodes_is_measured(played: Played) -> None:
     shared = rows(played, "SELECT node, kind, n_shared FROM node_propagation")
     n_shared = {(node, kind): count for node, kind, count in shared}
     # Not each one must be: a node that falls behind for a moment is catching up, which is no arrival.
-    for node in ("first", "second"):
+    for node in ("north", "south"):
         assert n_shared[node, "block"] > 0.9 * len(planted)
         assert n_shared[node, "transaction"] > 0.9 * len(played.truth.transactions)
 

@@ -60,6 +60,7 @@ _RIGHT_PX: Final = 22
 _TOP_PX: Final = 34
 _BOTTOM_PX: Final = 46
 _PX_PER_TICK: Final = 110
+_PX_BETWEEN_LABELS: Final = 8  # a reader's font may be wider than the one that is measured here
 _MIN_TICKS: Final = 4
 _MAX_STEPS: Final = 3
 _MAX_STRIPS: Final = 150
@@ -449,7 +450,9 @@ def _x(lines: Sequence[Line], axis: Axis, width_px: int) -> alt.X:
     if days:
         first, last = min(days), max(days)
         return day_axis("x", first, last, width_px, axis.title or "Day (UTC)")
-    look |= {"labelExpr": axis.label, "labelOverlap": True}
+    # On a logarithm's uneven places, to leave out every other label loses some that have room.
+    overlap = {"labelOverlap": "greedy" if axis.is_log else True, "labelSeparation": _PX_BETWEEN_LABELS}
+    look |= {"labelExpr": axis.label} | overlap
     look |= {"values": list(axis.ticks)} if axis.ticks else {"tickCount": max(3, width_px // _PX_PER_TICK)}
     return alt.X("x:Q", scale=_scale(axis), axis=alt.Axis(**look))
 

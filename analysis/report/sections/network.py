@@ -107,8 +107,8 @@ def _of_our_nodes(marts: Marts) -> list[str]:
     return [
         *said,
         (
-            f"Half of the blocks that several nodes announced reached {printable(slowest['node'])} within "
-            f"{median(slowest, 'lag')} of our first node, and 90\u00a0% within "
+            f"Half of the blocks that several nodes announced reached the node {printable(slowest['node'])} "
+            f"within {median(slowest, 'lag')} of our first node, and 90\u00a0% within "
             f"{duration(slowest['lag_p90_s'])}; a block that it announced first counts as 0."
         ),
     ]

@@ -95,7 +95,7 @@ def _paying(marts: Marts) -> list[str]:
     node, (n_entered, n_paying) = max(counts.items(), key=lambda item: item[1][0])
     if not n_entered:
         return []
-    entered = f"the {plural(n_entered, 'transaction')} that entered the mempool of {printable(node)}"
+    entered = f"the {plural(n_entered, 'transaction')} that entered the mempool of the node {printable(node)}"
     return [f"Of {entered}, {percent(n_paying / n_entered)} paid for a waiting parent."]
 
 
@@ -304,7 +304,7 @@ def _use_figure(marts: Marts) -> Figure:
         figure_id="user-use-chart",
         title="Use of RBF and CPFP, per UTC day of entry",
         caption=(
-            f"Transactions that entered the mempool of {text_of(node)}. Bands are {INTERVAL}s. The "
+            f"Transactions that entered the mempool of the node {text_of(node)}. Bands are {INTERVAL}s. The "
             "share with a waiting parent is a count, not an estimate."
         ),
         panels=[line_panel("user-use", "RBF and CPFP", lines, x=Axis(title=""), y=y)],

@@ -64,7 +64,7 @@ SHOWN = {
     ),
     "users": (
         "33\u00a0min\u00a020\u00a0s",
-        "entered the mempool of main, 6.0\u00a0% paid for a waiting parent.",
+        "entered the mempool of the node main, 6.0\u00a0% paid for a waiting parent.",
     ),
     "network": ("\N{MINUS SIGN}0.750\u00a0s", "1 reorganisation, the deepest of 1 block."),
     "attribution": ("0.980", "others agrees on 99.7\u00a0%"),
@@ -221,7 +221,10 @@ def test_transactions_that_several_nodes_saw_count_once(marts: Marts) -> None:
 
     assert said[-2:] == [
         "3.7\u00a0% of the 6,369 transactions were replaced.",
-        "Of the 6,369 transactions that entered the mempool of a, 10.0\u00a0% paid for a waiting parent.",
+        (
+            "Of the 6,369 transactions that entered the mempool of the node a, 10.0\u00a0% paid for a waiting"
+            " parent."
+        ),
     ]
 
 

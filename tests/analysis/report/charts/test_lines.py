@@ -5,7 +5,17 @@ import itertools
 
 import pytest
 
-from analysis.report.charts.lines import HEIGHT_PX, PERCENT_LABEL, Axis, Line, Point, hover_strips, line_panel
+from analysis.report.charts.lines import (
+    DURATION_LABEL,
+    HEIGHT_PX,
+    PERCENT_LABEL,
+    Axis,
+    Line,
+    Point,
+    duration_ticks,
+    hover_strips,
+    line_panel,
+)
 from tests.analysis.report.charts import drawings
 
 FIRST = dt.date(2026, 3, 2)
@@ -86,3 +96,21 @@ def test_a_band_breaks_where_its_line_does() -> None:
     (band,) = drawings.elements(draw(one), "path", fill="var(--pool-1)", opacity="0.16")
 
     assert band.attrib["d"].count("M") == 2
+
+
+def test_labels_of_a_logarithmic_axis_stand_apart() -> None:
+    """The first label begins where the axis does, so labels are left out where two would touch."""
+    low_s, high_s = 0.001, 0.019
+    blocks = [Point(x=low_s, y=0.2), Point(x=high_s, y=1.0)]
+    time = Axis(
+        title="",
+        label=DURATION_LABEL,
+        is_log=True,
+        domain=(low_s, high_s),
+        ticks=duration_ticks(low_s, high_s),
+    )
+    one = Line(label="blocks", colour="var(--pool-1)", points=blocks, shape="step")
+    svg = line_panel("c", "t", [one], x=time, y=SHARE).narrow
+
+    shown = [each for each in drawings.elements(svg, "text", opacity="1") if each.text.endswith("\u00a0s")]
+    assert [each.text for each in shown] == ["0.001\u00a0s", "0.005\u00a0s", "0.01\u00a0s"]
