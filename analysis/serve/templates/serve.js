@@ -22,6 +22,7 @@
     live.classList.toggle("off", !isOn);
     live.replaceChildren(made("b", "", head), ` ${rest}`);
   };
+  const sentence = words => words.slice(0, 1).toUpperCase() + words.slice(1) + (/[.?!]$/.test(words) ? "" : ".");
   const tileOf = hash => [...tiles.children].find(tile => (tile.dataset.hash ?? tile.querySelector("a")?.href ?? "").endsWith(hash));
   const markStale = tile => {
     tile.classList.add("stale");
@@ -31,7 +32,7 @@
   const onState = state => {
     const waiting = Object.entries(state.nodes).map(([node, each]) => `${node}: ${number.format(each.n_mempool)} transactions wait`);
     if (state.ready) say(true, "Watching.", `${waiting.join("; ")}.`);
-    else say(false, "Not watching.", `${state.reasons.join("; ")}.`);
+    else say(false, "Not watching.", sentence(state.reasons.join("; ")));
   };
   const onBlock = block => {
     if (tileOf(block.block_hash)) return;

@@ -27,6 +27,13 @@ from tests.analysis.serve.hostile_world import EVIL, NODE, POOL_NAME
 
 BANNER = "return document.getElementById('live').textContent"
 FIRST_TILE = "return document.querySelector('#tiles .tile').textContent"
+# Whether the longest text of a tile fits into it.
+WIDEST_FITS = """
+const all = [...document.querySelectorAll('.tile-facts')];
+const facts = all.find(each => each.textContent.endsWith(' of template'));
+facts.textContent = '100\u00a0% of template';
+return facts.scrollWidth <= facts.clientWidth;
+"""
 NEW_HASH = bytes([9]) + bytes(31)
 PREV_HASH = bytes([8]) + bytes(31)
 TXIDS = [bytes([number]) * 32 for number in range(1, 6)]  # the first is a coinbase
@@ -119,7 +126,8 @@ def test_new_blocks_appear_and_lost_sight_is_said(
     """Not watching, watching, a block, a reorganisation, a node that is away, a collector that is gone."""
     with browser(tmp_path / "profile") as tab:
         tab.visit(live_site.url, width_px=1280)
-        wait_for(tab, BANNER, "does not answer")
+        wait_for(tab, BANNER, "The collector does not answer; is pool-collector run running?")
+        assert not tab.run(BANNER).endswith("?.")
 
         collector.start()
         assert "1,234 transactions wait" in wait_for(tab, BANNER, "Watching. ")
@@ -132,6 +140,7 @@ def test_new_blocks_appear_and_lost_sight_is_said(
         assert "0.00005" in tile
         collector.mine(NEW_HASH, [TXIDS[0], TXIDS[1], TXIDS[2], TXIDS[4]])
         assert "1 passed over" in wait_for(tab, FIRST_TILE, "66\u00a0% of template")
+        assert tab.run(WIDEST_FITS)
         assert tab.run("return document.title").startswith("Now")
 
         collector.disconnect(NEW_HASH)
@@ -141,7 +150,7 @@ def test_new_blocks_appear_and_lost_sight_is_said(
         wait_for(tab, BANNER, "its RPC does not answer")
 
         collector.stop()
-        wait_for(tab, BANNER, "the collector does not answer")
+        wait_for(tab, BANNER, "The collector does not answer")
         collector.find_block(10, bytes([10]) + bytes(31))  # while nobody reads
         collector.start()
         wait_for(tab, BANNER, "Watching. ")
@@ -203,7 +212,7 @@ def test_the_page_says_that_rows_were_missed(
         tab.visit(live_site.url, width_px=1280)
         wait_for(tab, FIRST_TILE, "not built yet")
         collector.stop()
-        wait_for(tab, BANNER, "the collector does not answer")
+        wait_for(tab, BANNER, "The collector does not answer")
         for height in range(10, 12 + MAX_ROWS):
             collector.find_block(height, height.to_bytes(32))
         collector.start()

@@ -10,13 +10,15 @@ from xml.etree import ElementTree as ET
 
 import duckdb
 import pytest
+from markupsafe import escape
 
+from analysis.engine import build
 from analysis.report.sections import TOPICS, policy
 from tests.analysis.report.chromium import Tab, browser
 from tests.analysis.report.test_accessibility import PHONE_PX, RUN_AXE
 from tests.analysis.serve.conftest import Site, copied, serving, wait_for
-from tests.analysis.serve.hostile_world import EVIL, POOL_NAME
-from tests.analysis.world import label_bytes
+from tests.analysis.serve.hostile_world import EVIL, POOL_NAME, RULES
+from tests.analysis.world import label_bytes, write_world
 
 BLOCK = label_bytes("b2")[::-1].hex()
 SLOW = label_bytes("slow")[::-1].hex()
@@ -198,6 +200,39 @@ def test_a_pool_that_was_not_judged_is_not_acquitted(served_database: Path, tmp_
     assert judged == [0]
     assert "No block of this pool was judged for transactions that pay far less" in page
     assert "0 in 0" not in page
+
+
+def test_pools_have_their_names(served_database: Path, tmp_path: Path) -> None:
+    """A reorganisation, a conflict and a rule that matches name a pool as people do, not by its slug."""
+    changes = replaced(
+        "stale_branches",
+        "SELECT * REPLACE (1 AS followed_depth, false AS is_open, ['alpha', 'unknown'] AS pools) FROM {0}",
+    ) + replaced(
+        "attribution_conflict",
+        "FROM {0} UNION ALL BY NAME SELECT 'alpha' AS pool, 'alpha' AS other, 'tag' AS method,"
+        " 'payout' AS other_method, 7 AS block_count",
+    )
+    with changed_site(served_database, tmp_path, changes) as site:
+        (event,) = [each for each in site.data("/api/v1/events") if each["kind"] == "reorganisation"]
+        pool, block = site.get("/pools/alpha").text, site.get("/blocks/3").text
+
+    assert event["sentence"] == f"A node left a branch of 1 block at height 4, by {POOL_NAME}, unknown."
+    assert f'In 7 blocks a rule of <a href="/pools/alpha"><bdi>{escape(POOL_NAME)}</bdi></a>' in pool
+    assert f'<a href="/pools/alpha"><bdi>{escape(POOL_NAME)}</bdi></a></th><td>tag' in block
+
+
+def test_a_build_without_blocks_says_what_to_do(tmp_path: Path) -> None:
+    """Who builds before the first seal reads that, and no count of nothing."""
+    rules = tmp_path / "pools"
+    rules.mkdir()
+    (rules / "alpha.toml").write_text(RULES)
+    write_world(tmp_path / "dataset", {"nodes": [{"node": "n", "started_at": 0}], "coverage": []})
+    with serving(build(tmp_path / "dataset", rules, tmp_path / "a.duckdb").database) as site:
+        page = site.get("/").text
+
+    assert "<b>Nothing in the database yet.</b>" in page
+    assert "Not watching" not in page
+    assert "of the newest 0 blocks" not in page
 
 
 def test_a_block_at_two_nodes_passes_over_once(served_database: Path, tmp_path: Path) -> None:
