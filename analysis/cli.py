@@ -23,7 +23,7 @@ from analysis.command_options import (
     chosen_database,
     memory_gb,
 )
-from analysis.errors import AnalysisError, DatabaseError, UnknownNodeError
+from analysis.errors import AnalysisError, DatabaseError, MomentError, UnknownNodeError
 from analysis.relations import RAW_TABLES, check_relation, relation_names
 from analysis.release.cli import release, verify
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
@@ -251,7 +251,10 @@ def mempool(  # noqa: PLR0917 - typer passes every option by name
     from analysis import mempool_at, row_output
     from analysis.database import open_database
 
-    moment = None if at is None else mempool_at.moment_of(at)
+    try:
+        moment = None if at is None else mempool_at.moment_of(at)
+    except MomentError as error:
+        raise typer.BadParameter(str(error), param_hint="'--at'") from None
     with open_database(chosen_database(database, database_option)) as connection:
         try:
             found = mempool_at.mempool_at(connection, moment, node, limit=limit)

@@ -22,6 +22,7 @@ BLOCK_VB: Final = 1_000_000
 FEERATE_EDGES: Final = (0, 0.5, 1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 200, 500, 1000)  # sat/vB
 FIRST_YEAR: Final = 2009  # of the first block
 LAST_YEAR: Final = 9999
+MAX_SAID: Final = 40  # characters of a text that is no time
 MICROSECOND: Final = dt.timedelta(microseconds=1)
 NO_CUT: Final = 1 << 62  # above every number of a cut
 NO_POSITION: Final = 1 << 126  # above every place in a stream
@@ -216,12 +217,13 @@ def moment_of(text: str) -> dt.datetime:
     Raises MomentError for a text that is no time, and for a time before 2009.
     """
     try:
-        given = dt.datetime.fromisoformat(text.strip())
-        moment = given.replace(tzinfo=given.tzinfo or dt.UTC).astimezone(dt.UTC)
+        read = dt.datetime.fromisoformat(text.strip())
+        moment = read.replace(tzinfo=read.tzinfo or dt.UTC).astimezone(dt.UTC)
     except (ValueError, OverflowError):
         moment = None
     if moment is None or not FIRST_YEAR <= moment.year < LAST_YEAR:
-        raise MomentError("this is no time since 2009; write it in UTC as 2026-01-31T12:00:00Z")
+        given = repr(text[:MAX_SAID])
+        raise MomentError(f"{given} is no time since 2009; write it in UTC as 2026-01-31T12:00:00Z")
     return moment
 
 

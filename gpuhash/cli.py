@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuhash.command_group import CommandGroup
-from gpuhash.errors import BackendUnavailableError, GpuhashError, WrongHashError
+from gpuhash.errors import BackendUnavailableError, GpuhashError, UnknownAlgorithmError, WrongHashError
 from gpuhash.measure import cli as cli_bench
 from gpuhash.sharing import MOST_THREADS, THREADS_VARIABLE
 
@@ -249,7 +249,7 @@ def main() -> None:
         app(prog_name="gpuhash")
     except GpuhashError as error:
         typer.echo(f"gpuhash: {error}", err=True)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, UnknownAlgorithmError) else 1)  # a name on the command line
     except SystemExit as end:
         if end.code == 128 + signal.SIGINT:
             typer.echo("gpuhash: stopped by Ctrl-C", err=True)

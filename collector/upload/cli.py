@@ -15,7 +15,7 @@ from collector.dataset.command_options import (
     DatasetOption,
     chosen_dataset,
 )
-from collector.errors import Stopped, StoreUnavailable, WrongUsage
+from collector.errors import SettingsError, Stopped, StoreUnavailable, WrongUsage
 from collector.log import counted, excerpt
 
 if TYPE_CHECKING:
@@ -71,14 +71,18 @@ def upload_dataset(  # noqa: PLR0917 - typer passes every option by name
 def _named(words: list[str], option: Path | None, config: Path | None) -> "tuple[Path, StoreAddress]":
     """Return the dataset and the address of its copy, from the words of the command line.
 
-    Raises WrongUsage for more than two words, and SettingsError for what is no address.
+    Raises WrongUsage for more than two words, and for what is no address.
     """
     from collector.dataset.store_address import StoreAddress
 
     *folders, address = words
     if len(folders) > 1:
         raise WrongUsage(f"{excerpt(folders[1])} is one word too many; write [DATASET] ADDRESS")
-    return chosen_dataset(Path(folders[0]) if folders else None, option, config), StoreAddress.parse(address)
+    try:
+        where = StoreAddress.parse(address)
+    except SettingsError as error:
+        raise WrongUsage(str(error)) from None
+    return chosen_dataset(Path(folders[0]) if folders else None, option, config), where
 
 
 def _upload(dataset: "Dataset", store: "ObjectStore", *, is_watching: bool, as_json: bool) -> None:

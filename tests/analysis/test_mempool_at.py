@@ -166,7 +166,6 @@ def test_the_command_tells_the_verdict_first(database: Path) -> None:
         ),
         (["--at", "2025-01-01"], "the observation begins at 2026-01-01T00:01:40Z"),
         (["--at", "2027-01-01"], "ended at 2026-01-01T00:06:40Z (shutdown)"),
-        (["--at", "now"], "write it in UTC"),
         (["--node", "other"], "no node of this name was watched; those that were: n\n"),
     ],
 )
@@ -179,6 +178,14 @@ def test_a_moment_that_is_not_known_is_no_empty_mempool(
     assert (result.returncode, result.stdout) == (1, "")
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_what_is_no_time_is_wrong_usage(database: Path) -> None:
+    """The sentence says what was given, and the exit status is 2."""
+    result = run("mempool", database, "--at", "yesterday")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "'yesterday' is no time since 2009" in result.stderr
 
 
 def test_a_database_of_another_version_is_to_be_built_again(shared: SharedBuild) -> None:

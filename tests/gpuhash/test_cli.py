@@ -156,21 +156,34 @@ def test_a_file_of_wrong_headers_is_told_in_few_lines(run: Run, tmp_path: Path) 
 
 
 def test_failures_are_one_line_and_exit_1(run: Run, tmp_path: Path) -> None:
-    """A missing file, a cut header, an unknown algorithm or backend: no traceback."""
+    """A missing file, a cut header, a card without counts: no traceback."""
     (tmp_path / "cut").write_bytes(bytes(81))
     for arguments, complaint in (
         (("verify", "no-such-file"), "cannot read no-such-file"),
         (("verify", "--headers", str(tmp_path / "cut")), "81 is no multiple"),
-        (("verify", str(tmp_path / "cut"), "--algorithm", "md5"), "no algorithm 'md5'"),
-        (("verify", str(tmp_path / "cut"), "--backend", "tpu"), "no backend 'tpu'"),
         (("limits", "--arch", "sm_1"), "no instruction counts for sm_1"),
         (("sweep",), "--allow-clock-changes"),
-        (("bench", "--algorithm", "md5"), "no algorithm 'md5'"),
     ):
         status, _, err = run(*arguments)
         assert status == 1
         assert err.splitlines()[-1].startswith("gpuhash: ")
         assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("verify", __file__, "--algorithm", "md5"), "gpuhash: no algorithm 'md5'"),
+        (("verify", __file__, "--backend", "tpu"), "gpuhash: no backend 'tpu'"),
+        (("bench", "--algorithm", "md5"), "gpuhash: no algorithm 'md5'"),
+    ],
+)
+def test_a_name_that_does_not_exist_exits_2(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
+    """An algorithm or a backend that does not exist."""
+    status, _, err = run(*arguments)
+
+    assert status == 2
+    assert complaint in err
 
 
 def test_hostile_headers_are_faults_not_crashes(

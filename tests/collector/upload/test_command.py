@@ -23,10 +23,12 @@ from tests.collector.upload.test_upload import LIST, copied, local
 PATIENCE_S = 60.0
 
 
-def refusal(dataset: Dataset, address: str, *options: str) -> str:
+def refusal(
+    dataset: Dataset, address: str, *options: str, error: type[CollectorError] = CollectorError
+) -> str:
     """Call the command, which fails; return its sentence."""
     result = CliRunner().invoke(app, ["upload", str(dataset.root), address, "--patience", "0", *options])
-    assert isinstance(result.exception, CollectorError), result.output
+    assert isinstance(result.exception, error), result.output
     said = f"{result.exception}\n{result.output}"
     assert KEY not in said
     assert SECRET not in said
@@ -153,8 +155,8 @@ def test_a_missing_key_is_asked_for(dataset: Dataset, place: Place, monkeypatch:
     ],
 )
 def test_a_wrong_address_is_refused(dataset: Dataset, address: str, sentence: str) -> None:
-    """Before anything is asked."""
-    assert sentence in refusal(dataset, address)
+    """Before anything is asked; it is wrong usage."""
+    assert sentence in refusal(dataset, address, error=WrongUsage)
 
 
 @pytest.mark.parametrize("endpoint", ["http://user:secret@store.example", "store.example", "http://[x"])
