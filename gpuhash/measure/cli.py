@@ -37,7 +37,8 @@ def bench(
     csv: Annotated[Path | None, typer.Option(help="Write results as CSV.")] = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw results as SVG.")] = None,
     compare: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Compare two JSON files instead of measuring.")
+        tuple[Path, Path] | None,
+        typer.Option(metavar="BEFORE AFTER", help="Compare two JSON files instead of measuring."),
     ] = None,
 ) -> None:
     """Verify, then time: kernel, device resident, end to end; speed, energy, share of the limit."""
