@@ -113,7 +113,8 @@ def open_database(
         raise DatabaseError(f"{database} is a folder; name the file of the database")
     if not database.is_file():
         raise DatabaseError(
-            f"there is no database {database}; make it with pool-analysis build --database {database}"
+            f"there is no database {database}; name another with --database, or make this one with"
+            f" pool-analysis build --database {database}"
         )
     with ExitStack() as stack:
         try:

@@ -247,7 +247,8 @@ def _opened(database: Path) -> _OpenBuild:
     stamp = _stamp(database)
     if stamp is None:
         raise DatabaseError(
-            f"there is no database {database}; make it with pool-analysis build --database {database}"
+            f"there is no database {database}; name another with --database, or make this one with"
+            f" pool-analysis build --database {database}"
         )
     try:
         return _OpenBuild(database, stamp)

@@ -71,5 +71,6 @@ def test_the_command_names_what_lacks(tmp_path: Path) -> None:
     assert result.returncode == 1
     path = tmp_path / "none.duckdb"
     assert result.stderr == (
-        f"pool-analysis: there is no database {path}; make it with pool-analysis build --database {path}\n"
+        f"pool-analysis: there is no database {path}; name another with --database, or make this one with"
+        f" pool-analysis build --database {path}\n"
     )
