@@ -94,9 +94,10 @@ def sentences(marts: Marts) -> list[str]:
     by_payout, by_tag, by_label, by_none = (count_or_none(counts.get(name, 0)) for name in METHODS)
     by_rules = f"{by_payout} were attributed by payout script and {by_tag} by coinbase tag"
     labelled = f"; for {by_label} others name the pool" if counts.get("label") else ""
+    unnamed = f"{by_none} have no name" if labelled else f"{by_none} match no rule"  # labels need no rule
     conflicts = sum(r["conflict_count"] for r in rows)
     said = [
-        f"Of {plural(total, 'block')}, {by_rules}{labelled}; {by_none} match no rule.",
+        f"Of {plural(total, 'block')}, {by_rules}{labelled}; {unnamed}.",
         *([f"In {plural(conflicts, 'block')} a rule of another pool matches too."] if conflicts else []),
     ]
     labels = marts.rows("label_summary")

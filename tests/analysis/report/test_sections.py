@@ -462,7 +462,7 @@ def test_blocks_that_only_labels_name_are_said_to_be_so(marts: Marts) -> None:
     assert attribution.sentences(only) == [
         (
             "Of 90,329 blocks, none were attributed by payout script and 1,005 by coinbase tag; for 87,716 "
-            "others name the pool; 1,608 match no rule."
+            "others name the pool; 1,608 have no name."
         )
     ]
 
