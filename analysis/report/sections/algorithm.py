@@ -16,7 +16,7 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ancestor_sets": "ancestor sets",
         "chunks": "chunks of clusters",
-        "data_cost": "ancestor sets with data in full",
+        "data_cost": "ancestor sets without the discount for inscribed data",
         "plain": "the feerate of each transaction alone",
         "first_come": "time of arrival",
         "own": "none of these",
