@@ -27,7 +27,8 @@ def pyspark(module: str) -> Any:
         return importlib.import_module(f"pyspark.{module}")
     except ImportError as error:
         raise WarehouseError(
-            f"Spark needs PySpark ({error}); install it with pip install 'pool-measurement[spark]'"
+            f"Spark needs PySpark ({error}); install it with"
+            f" {sys.executable} -m pip install 'pool-measurement[spark]'"
         ) from None
 
 

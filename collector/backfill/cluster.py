@@ -111,5 +111,6 @@ def _pyspark() -> Any:
         return importlib.import_module("pyspark")
     except ImportError as error:
         raise SettingsError(
-            f"Spark needs PySpark ({error}); install it with pip install 'pool-measurement[spark]'"
+            f"Spark needs PySpark ({error}); install it with"
+            f" {sys.executable} -m pip install 'pool-measurement[spark]'"
         ) from None

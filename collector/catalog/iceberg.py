@@ -12,6 +12,7 @@ the last snapshot: `pool-collector mend` and a later backfill fill fees in place
 
 import importlib
 import logging
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -267,5 +268,6 @@ def _pyiceberg(module: str) -> Any:
         return importlib.import_module(f"pyiceberg.{module}")
     except ImportError as error:
         raise SettingsError(
-            f"a catalogue needs pyiceberg ({error}); install it with pip install 'pool-measurement[iceberg]'"
+            f"a catalogue needs pyiceberg ({error}); install it with"
+            f" {sys.executable} -m pip install 'pool-measurement[iceberg]'"
         ) from None

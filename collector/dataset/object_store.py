@@ -14,6 +14,7 @@ one step.
 import hashlib
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -233,5 +234,6 @@ def _boto3() -> Any:
         return importlib.import_module("boto3")
     except ImportError as error:
         raise SettingsError(
-            f"an object store needs boto3 ({error}); install it with pip install 'pool-measurement[s3]'"
+            f"an object store needs boto3 ({error}); install it with"
+            f" {sys.executable} -m pip install 'pool-measurement[s3]'"
         ) from None

@@ -223,7 +223,8 @@ def test_without_boto3_the_extra_is_named(
     """The sentence has the command that installs it."""
     for name in ("boto3", "botocore", "botocore.exceptions"):  # boto3 brings botocore
         monkeypatch.setitem(sys.modules, name, None)
-    assert "pip install 'pool-measurement[s3]'" in refusal(dataset, str(place.address))
+    command = f"{sys.executable} -m pip install 'pool-measurement[s3]'"
+    assert command in refusal(dataset, str(place.address))
 
 
 def test_watch_uploads_what_is_sealed_and_outlives_the_store(
