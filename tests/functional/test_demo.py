@@ -257,7 +257,7 @@ def test_acceptance_of_each_block_is_the_miners_own(played: Played, kind: str) -
     found = rows(
         played,
         "SELECT feerate_kind, block_hash, x, n_top_taken, n_outside, n_outside_taken"
-        " FROM feerate_strategy_block WHERE node = 'first'",
+        " FROM feerate_strategy_block WHERE node = 'north'",
     )
     measured = {hash_hex(hash_): numbers for kind_, hash_, *numbers in found if kind_ == kind}
     for block in played.truth.blocks:
@@ -289,7 +289,7 @@ def test_rates_hold_the_truth_in_their_intervals(played: Played, kind: str) -> N
     counted = rows(
         played,
         "SELECT feerate_kind, block_hash, n_top_taken, n_top FROM feerate_strategy_block"
-        " WHERE is_counted AND node = 'second'",
+        " WHERE is_counted AND node = 'south'",
     )
     elsewhere = {hash_hex(hash_): numbers for kind_, hash_, *numbers in counted if kind_ == kind}
     for pool, low, high in found:
@@ -329,7 +329,7 @@ def test_every_transaction_that_was_sent_is_there_with_its_fee(played: Played) -
     A transaction of a stale block returns to the mempool, and so has a second row.
     """
     found = rows(
-        played, "SELECT txid, first_seen_kind, fee_sat, vsize_vb FROM stg_mempool_txs WHERE node = 'first'"
+        played, "SELECT txid, first_seen_kind, fee_sat, vsize_vb FROM stg_mempool_txs WHERE node = 'north'"
     )
     seen = {hash_hex(txid): (kind, fee_sat, vsize_vb) for txid, kind, fee_sat, vsize_vb in found}
     again = Counter(txid for stale in played.truth.stale_blocks for txid in stale.txids)
@@ -342,7 +342,7 @@ def test_replaced_transactions_are_named_with_what_replaced_them(played: Played)
     found = rows(
         played,
         "SELECT hash, removal_reason, replaced_by FROM stg_mempool_events"
-        " WHERE event = 'R' AND node = 'first'",
+        " WHERE event = 'R' AND node = 'north'",
     )
     seen = {hash_hex(txid): (reason, by and hash_hex(by)) for txid, reason, by in found}
     planted = {tx.txid: ("replaced", tx.replaced_by) for tx in played.truth.transactions if tx.replaced_by}
@@ -355,7 +355,7 @@ def test_replacement_chains_have_the_planted_fees(played: Played) -> None:
     found = rows(
         played,
         "SELECT txid, fee_sat, vsize_vb, replaced_by, by_fee_sat, by_vsize_vb FROM replacement_chain"
-        " WHERE node = 'first'",
+        " WHERE node = 'north'",
     )
     planted = {tx.txid: tx for tx in played.truth.transactions}
     expected = [
