@@ -5,10 +5,11 @@ The change of the mean logarithm from window_days before to window_days after th
 compared with the same change at every other day whose windows do not overlap those of a halving
 (analysis/stats/event_study.py). p_value is the part of placebo dates at least as far from their median. Their windows
 overlap, so they count as n_placebos / window_days dates, and p_value cannot be smaller than one of so many. Halvings
-are those that the dataset shows (the subsidy halves from one active block to the next) and, on the main chain, the
-days 2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone are enough. Series are daily: price_usd
-from price_day, the others from revenue (rates per day, so that a day that the dataset has only in part does not look
-like a fall) and hashrate of the network. A metric without enough days has nulls.
+are those that the dataset shows (the subsidy halves from one active block to the next; a block without a time has no
+day) and, on the main chain, the days 2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone are
+enough. Series are daily: price_usd from price_day, the others from revenue (rates per day, so that a day that the
+dataset has only in part does not look like a fall) and hashrate of the network. A metric
+without enough days has nulls.
 """
 grain = ["halving_day", "metric"]
 [parameters]
@@ -43,7 +44,11 @@ known_days as (
 halvings as (
     select day as halving_day
     from subsidies
-    where subsidy_sat = previous_subsidy_sat // 2 and height = previous_height + 1 and previous_subsidy_sat > 0
+    where
+        subsidy_sat = previous_subsidy_sat // 2
+        and height = previous_height + 1
+        and previous_subsidy_sat > 0
+        and day is not null
     union
     select known_days.halving_day
     from known_days
