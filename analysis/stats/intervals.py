@@ -19,6 +19,7 @@ import pyarrow as pa
 from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
 CONFIDENCE: Final = 0.95
+AS_EQUAL: Final = 1e-12  # sums of floating-point numbers that differ by less, for their size, are equal
 
 INTERVAL: Final = pa.struct([("low", pa.float64()), ("high", pa.float64())])
 
@@ -61,7 +62,8 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | Non
     n_pairs = len(numerators)
     if n_pairs < 2 or not (denominators > 0).all():  # noqa: PLR2004 - one pair has no spread
         return None
-    if np.ptp(numerators / denominators) == 0:
+    ratios = numerators / denominators
+    if np.ptp(ratios) <= AS_EQUAL * np.abs(ratios).max():
         return None
     top, bottom = numerators.sum(), denominators.sum()
     without_one = (top - numerators) / (bottom - denominators)
@@ -79,7 +81,11 @@ def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
     interval for 0, or n, successes of n pairs, which is as wide as if each pair were only 0 or 1.
     """
     n_pairs = len(parts)
-    if n_pairs > 1 and (wholes > 0).all() and ((parts == 0).all() or (parts == wholes).all()):
+    if n_pairs < 2:  # noqa: PLR2004 - one pair has no spread
+        return None
+    parts = np.where(np.abs(parts) <= AS_EQUAL * wholes, 0.0, parts)
+    parts = np.where(np.abs(parts - wholes) <= AS_EQUAL * wholes, wholes, parts)
+    if (wholes > 0).all() and ((parts == 0).all() or (parts == wholes).all()):
         low, high = wilson_intervals(np.array([n_pairs * float(parts[0] > 0)]), np.array([float(n_pairs)]))
         return Interval(float(low[0]), float(high[0]))
     interval = ratio_interval(parts, wholes)

@@ -51,7 +51,8 @@ ranks as (
     from inclusion_sample
 ),
 
--- Sum of the ranks of the taken ones, less what it is at least, is the number of pairs they win.
+-- Sum of the ranks of the taken ones, less what it is at least, is the number of pairs they win. A rank is a multiple of
+-- one half, and is made one again, so that a block without a lost pair has exactly all of them.
 wins as (
     select
         block_hash,
@@ -59,7 +60,7 @@ wins as (
         ranked.factor,
         count(*) filter (where is_taken) as n_taken,
         count(*) filter (where not is_taken) as n_left,
-        ordered_sum(case when is_taken then ranked.rank_ratio * n_pairs + 0.5 end) as rank_sum
+        ordered_sum(case when is_taken then round(2 * (ranked.rank_ratio * n_pairs + 0.5)) / 2 end) as rank_sum
     from ranks
     group by block_hash, pool, ranked.factor
 ),

@@ -110,6 +110,19 @@ def test_intervals_say_nothing_where_there_is_no_spread(taken: list[int], offere
         assert interval(np.array(taken, float), np.array(offered, float)) is None
 
 
+@pytest.mark.parametrize("part", [0.0, 1.0])
+def test_rounding_is_no_spread(part: float) -> None:
+    """Parts that differ from 0, or from their wholes, by rounding alone give the interval of those."""
+    wholes = np.arange(1.0, 9)
+    rounded = part * wholes * (1 + np.where(wholes % 2, 2e-16, -2e-16)) + (1 - part) * 1e-17
+
+    found = intervals.part_interval(rounded, wholes)
+
+    assert found == intervals.part_interval(part * wholes, wholes)
+    assert found is not None and found.high - found.low > 0.3
+    assert intervals.ratio_interval(rounded + wholes, wholes) is None
+
+
 @pytest.mark.parametrize("n_values", range(1, 41))
 def test_median_interval_is_scipys(n_values: int) -> None:
     """The bounds are those of scipy.stats.quantile_test; None where it has none."""
