@@ -480,8 +480,9 @@ TOPIC: Final = Topic(
     title="Revenue",
     question="What does mining earn, and does hashrate follow?",
     intro=(
-        "Revenue is the subsidy and the fees of the blocks whose fees are known. Hashprice is "
-        "what 1\u00a0PH/s earns per day on average. It depends on difficulty, subsidy, fees and price, "
+        "Revenue is the subsidy and the fees of the blocks whose fees are known. Where only the coinbase "
+        "tells them, the fees of a block are what it claims above the subsidy. Hashprice is what "
+        "1\u00a0PH/s earns per day on average. It depends on difficulty, subsidy, fees and price, "
         "not on luck. These numbers are sums over all blocks, so they have no interval."
     ),
     sentences=sentences,

@@ -2,12 +2,12 @@
 summary = "What users sent on each day: fees, sizes, replacements and children that pay for parents."
 method = """
 Stays of mempool_residence whose entry was pushed, by node and UTC day of entry on our clock. What came back from a
-stale block (mempool_returns) was sent before and is left out. n_replaced are those that a later transaction replaced;
-n_signalling are those that signal BIP125 themselves. A transaction with an unconfirmed parent is a child; it pays for
-its parent (CPFP) when its own feerate is above that of one of its parents waiting at entry. Fees and sizes are
-quartiles; fees and feerates leave out transactions whose fee is unknown. accepted_ratio is the number of mined
-transactions divided by those whose end was seen (confirmation_spells); as in confirmation_decile it is too high on days
-of which many are still waiting. Intervals are jackknives over the block intervals of entry, by the method of
+block that the node left (mempool_returns) was sent before and is left out. n_replaced are those that a later
+transaction replaced; n_signalling are those that signal BIP125 themselves. A transaction with an unconfirmed parent is
+a child; it pays for its parent (CPFP) when its own feerate is above that of one of its parents waiting at entry. Fees
+and sizes are quartiles; fees and feerates leave out transactions whose fee is unknown. accepted_ratio is the number of
+mined transactions divided by those whose end was seen (confirmation_spells); as in confirmation_decile it is too high
+on days of which many are still waiting. Intervals are jackknives over the block intervals of entry, by the method of
 feerate_strategy, because what enters between the same two blocks is alike.
 """
 grain = ["node", "day"]
