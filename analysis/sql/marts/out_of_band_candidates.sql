@@ -5,18 +5,18 @@ Only blocks of pools that order by feerate (pool_ordering) are judged: where a p
 feerate means nothing, and that finding takes the place of candidates. More of the block must be in feerate order than
 chance explains, 2 sqrt(n) of n feerates, or 2.5 sqrt(n) where it fits first come (block_order). That less than half of
 it is in order is no reason to leave it out: that is what a block looks like in which most places were sold, and those
-sold first in order of their arrival look like first come. There are two
-yardsticks, and the lower one counts. The first is the part of the newest template of the node on the block's parent
-(template_audit_block) that weighs no more than the block: the margin_quantile of the own feerates of its transactions,
-which lies above the cheap parents that rich children pull in. The second is the block's own (own_margin_sat_vb of
-block_order), so that neither an old template nor a pool that refuses some transactions makes candidates. A transaction
-of the block is a candidate when its package feerate is below low_factor * margin_sat_vb (low_paying) and the block
-lacks promised transactions that were not in conflict, so that somebody else lost the room. `prioritised` transactions
-were in our mempool; their package feerate is that at the block (mempool_packages), or the effective one within the
-block (stg_transactions) where that is higher. `unseen` ones were never there, like those that pools receive directly or
-that pay too little to be relayed; theirs is the effective feerate alone. Blocks whose transactions weigh more than the
-template are not judged: everybody found room. A candidate is a suspicion and no finding. A pool's own payments, a
-promise kept for free and a fee paid elsewhere look the same.
+sold first in order of their arrival look like first come. There are two yardsticks, and the lower one counts. The first
+is the part of the newest template of the node on the block's parent (template_audit_block) that weighs no more than the
+block: the margin_quantile of the own feerates of its transactions, which lies above the cheap parents that rich
+children pull in. The second is the block's own (own_margin_sat_vb of block_order), so that neither an old template nor
+a pool that refuses some transactions makes candidates. A transaction of the block is a candidate when its package
+feerate is below low_factor * margin_sat_vb (low_paying) and the block lacks promised transactions that were not in
+conflict, so that somebody else lost the room. `prioritised` transactions were in our mempool; their package feerate is
+that at the block (mempool_packages), or the effective one within the block (stg_transactions) where that is higher.
+`unseen` ones were never there, like those that pools receive directly or that pay too little to be relayed; theirs is
+the effective feerate alone. A block whose transactions weigh more than the template has no candidate: everybody found
+room. A candidate is a suspicion and no finding. A pool's own payments, a promise kept for free and a fee paid elsewhere
+look the same.
 """
 grain = ["block_hash", "node", "txid"]
 [columns]

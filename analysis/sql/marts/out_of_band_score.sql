@@ -1,9 +1,9 @@
 /*
 summary = "How right the candidates for payments out of band are, by imported lists of accelerated transactions."
 method = """
-Each list (accelerated_transactions) is compared with out_of_band_candidates over the blocks of the active chain
-that a template could be compared with (template_audit_block). As in out_of_band, a candidate must be one at each node that
-judges its block. precision_ratio is the part of the candidates that the list has, recall_ratio the part of the listed
+Each list (accelerated_transactions) is compared with out_of_band_candidates over the blocks of the active chain that a
+template could be compared with (template_audit_block). As in out_of_band, a candidate must be one at each node that had
+a template. precision_ratio is the part of the candidates that the list has, recall_ratio the part of the listed
 transactions that are candidates. Listed transactions of pools that do not order by feerate count as missed, because
 nothing is claimed of those pools. A list seldom has every sale, so precision is a lower bound. Nor is every listed
 transaction cheap: one that pays enough by itself cannot be seen, so recall is one too. The pool is that which mined the
