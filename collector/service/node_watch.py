@@ -35,6 +35,7 @@ from collector.service.session import Outcome, Session, unfinished_sessions
 
 RETRY_WAIT_S: Final = 2.0
 LONGEST_WAIT_S: Final = 300.0  # between two attempts with a node that fails
+TURN_S: Final = 10.0  # in a pause the thread says so often that it does not hang
 LOOK_S: Final = 0.5  # between two questions whether a node has read its mempool
 log = structlog.get_logger(__name__)
 
@@ -177,7 +178,13 @@ class NodeWatch:
             prepared = None
             if time.monotonic() - began_s > LONGEST_WAIT_S:
                 pauses.reset()
-            pauses.wait(self._stop)
+            self._pause(pauses.next_s())
+
+    def _pause(self, length_s: float) -> None:
+        """Wait between two attempts, or until the service stops; say meanwhile that this thread is there."""
+        until_s = time.monotonic() + length_s
+        while (left_s := until_s - time.monotonic()) > 0 and not self._stop.wait(min(left_s, TURN_S)):
+            self._metrics.turned(self._node.name)
 
     def _failed(self, error: Exception) -> None:
         """Keep and log the error that ended this node's recording; if it is the only node, stop the service.

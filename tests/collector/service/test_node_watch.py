@@ -13,7 +13,7 @@ from collector.backoff import Backoff
 from collector.blocks.stored import StoredBlocks
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
-from collector.errors import DatasetError
+from collector.errors import DatasetError, NodeError
 from collector.monitor.metrics import Metrics
 from collector.service import node_watch
 from collector.service.node_watch import NodeWatch, PreparedNode
@@ -62,12 +62,12 @@ def test_pauses_are_short_again_after_a_long_attempt(tmp_path: Path, monkeypatch
     stop = threading.Event()
 
     class Noted(Backoff):
-        """Notes each pause, and takes none."""
+        """Notes the length of each pause, and makes it 0."""
 
-        def wait(self, stop: threading.Event) -> bool:
-            """Note the length of the pause, and return whether the watch is stopped."""
-            pauses_s.append(self.next_s())
-            return stop.is_set()
+        def next_s(self) -> float:
+            """Note how long the next pause would be, and return 0."""
+            pauses_s.append(super().next_s())
+            return 0.0
 
     def fail(*_arguments: object, **_options: object) -> PreparedNode:
         if len(pauses_s) == 5:
@@ -91,6 +91,36 @@ def test_pauses_are_short_again_after_a_long_attempt(tmp_path: Path, monkeypatch
         stop.set()
         watch.join()
     assert pauses_s[:5] == [longest_s / part for part in (8, 4, 2, 8, 4)]
+
+
+def test_a_node_that_waits_for_its_next_attempt_does_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pause of minutes the thread says that it is there: else the service is taken for dead."""
+
+    def refuse(*_arguments: object, **_options: object) -> PreparedNode:
+        raise NodeError("too old")
+
+    monkeypatch.setattr(node_watch, "prepare_node", refuse)
+    monkeypatch.setattr(node_watch, "RETRY_WAIT_S", 60.0)
+    monkeypatch.setattr(node_watch, "TURN_S", 0.01)
+    settings = Settings(
+        chain="regtest",
+        dataset=tmp_path / "dataset",
+        node=[NodeSettings(name="one"), NodeSettings(name="two")],
+    )
+    dataset = Dataset.open(settings.dataset, "regtest", create=True)
+    stop, metrics = threading.Event(), Metrics()
+    watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+    try:
+        watch.start(None, StoredBlocks((), None))
+        wait_until(lambda: "one" in metrics.states() and metrics.states()["one"].reason != "")
+        failed_s = metrics.states()["one"].turn_s
+        wait_until(lambda: metrics.states()["one"].turn_s > failed_s)
+    finally:
+        stop.set()
+        watch.join()
+    assert metrics.states()["one"].reason == "NodeError: too old"
 
 
 def test_a_dataset_that_was_removed_stops_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
