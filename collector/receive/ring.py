@@ -221,6 +221,18 @@ class Ring:
         if read is not None and read[0] == words[_PUT]:
             words[_HEAD] = read[1]
 
+    def _complete_release(self) -> None:
+        """Move the ring's tail behind the last released record if a kill came between the writing of both."""
+        words = self._words
+        at, last = words[_TAIL], 0
+        while at < words[_HEAD] and last < words[_RELEASED]:
+            read = self._read(at)
+            if read is None or (last and read[0] != last + 1):
+                return
+            last, at, _ = read
+        if last and last == words[_RELEASED]:
+            words[_TAIL] = self._at = at
+
     def _unmap(self, position: int) -> None:
         """Give the ring's mapped pages back now and then, so that they do not count as this process's memory.
 
@@ -345,6 +357,8 @@ class Ring:
         if not at <= head <= at + self._capacity or at % 8:
             yield self._capacity
             return
+        self._complete_release()
+        at = words[_TAIL]
         is_whole = True
         while at < head:
             read = self._read(at)

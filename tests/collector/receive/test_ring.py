@@ -187,6 +187,30 @@ def test_a_kill_between_the_two_words_of_a_record_costs_nothing(tmp_path: Path, 
     assert left.lost_bytes == 0
 
 
+@pytest.mark.parametrize("n_released", [1, 2, 3])
+def test_a_kill_between_the_two_words_of_a_release_costs_nothing(tmp_path: Path, n_released: int) -> None:
+    """Records that were released, though `tail` does not say so yet, are neither given again nor damage."""
+    taking = new_ring(tmp_path)
+    putting = Ring.open(taking.path)
+    for counter in range(3):
+        assert putting.put("rawtx", counter, 0, b"body")
+    putting.close()
+    tail = taking.path.read_bytes()[16:24]
+    taking.take(3)
+    taking.release(n_released)
+    taking.close()
+    with taking.path.open("r+b") as file:
+        file.seek(16)
+        file.write(tail)
+    left = Ring.read_left(taking.path)
+    assert numbers(left.items) == list(range(n_released, 3))
+    assert left.lost_bytes == 0
+    resumed = Ring.resume(taking.path)
+    assert resumed is not None
+    assert numbers(list(resumed.take_all())) == list(range(n_released, 3))
+    resumed.close()
+
+
 def test_a_ring_in_use_is_waited_for(tmp_path: Path) -> None:
     """A ring is read once the process that puts has ended; before that, the error names the file."""
     taking = new_ring(tmp_path)
