@@ -47,6 +47,9 @@ blocks as (
         block_revenue.are_fees_claimed,
         block_revenue.revenue_sat,
         block_revenue.revenue_usd,
+        -- Hashprice compares revenue and hashes of the same blocks.
+        case when block_revenue.expected_hashes is not null then block_revenue.revenue_sat end as hashed_sat,
+        case when block_revenue.expected_hashes is not null then block_revenue.revenue_usd end as hashed_usd,
         case when block_revenue.revenue_sat is not null then block_revenue.expected_hashes end as paid_hashes,
         case when block_revenue.revenue_usd is not null then block_revenue.expected_hashes end as priced_hashes
     from owner_periods
@@ -72,6 +75,8 @@ sums as (
         cast(sum(fees_sat) as bigint) as fees_sat,
         cast(sum(revenue_sat) as bigint) as revenue_sat,
         ordered_sum(revenue_usd) as revenue_usd,
+        cast(sum(hashed_sat) as bigint) as hashed_sat,
+        ordered_sum(hashed_usd) as hashed_usd,
         ordered_sum(paid_hashes) as paid_hashes,
         ordered_sum(priced_hashes) as priced_hashes
     from blocks
@@ -114,8 +119,8 @@ select
     fees_sat / nullif(fee_block_count, 0) * blocks_per_day as fees_sat_per_day,
     revenue_sat / nullif(fee_block_count, 0) * blocks_per_day as revenue_sat_per_day,
     revenue_usd / nullif(priced_block_count, 0) * blocks_per_day as revenue_usd_per_day,
-    revenue_sat * 8.64e19 / nullif(paid_hashes, 0) as hashprice_sat_per_ph_day,
-    revenue_usd * 8.64e19 / nullif(priced_hashes, 0) as hashprice_usd_per_ph_day,
+    hashed_sat * 8.64e19 / nullif(paid_hashes, 0) as hashprice_sat_per_ph_day,
+    hashed_usd * 8.64e19 / nullif(priced_hashes, 0) as hashprice_usd_per_ph_day,
     told_by
 from timed
 order by grouped_by, period_kind, first_height, is_unknown, block_count desc, owner
