@@ -139,6 +139,8 @@ def build(  # noqa: PLR0917 - typer passes every option by name
                     source, rules, target, chain, memory_gb=most_gb, workers=workers, progress=progress
                 )
             _print_build(result)
+            if pools is None and result.is_without_rules:
+                typer.echo(f"our rules are of the main chain, not {result.chain}: name others with --pools")
             if not watch:
                 _stop_on_failure(result.checks)
 

@@ -37,6 +37,7 @@ from analysis.parts import PartsFolder, digest, open_parts, parts_folder
 from analysis.raw_contents import file_stamps, raw_contents
 from analysis.raw_views import create_views, open_dataset, refuse_strange_paths, unreadable_file
 from analysis.tasks import HandedOut, Workers, Workplace, arrow_stream
+from collector.dataset.chains import Chain
 from collector.dataset.files import replaced_atomically, why_unwritable
 from collector.dataset.open import Dataset
 
@@ -67,6 +68,12 @@ class BuildResult:
     def failed_checks(self) -> tuple[CheckResult, ...]:
         """Return the checks of severity `fail` that found rows which break their rule."""
         return tuple(check for check in self.checks if check.is_failure)
+
+    @property
+    def is_without_rules(self) -> bool:
+        """Return whether there are blocks, of another chain than the main one, and no rule names any."""
+        has_blocks = self.n_rows.get("block_pool", 0) > 0
+        return self.chain != Chain.MAIN and has_blocks and not self.n_rows.get("attribution_rule")
 
 
 def build(

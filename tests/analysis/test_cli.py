@@ -82,6 +82,17 @@ def database(dataset: Path, rules: Path) -> Path:
     return path
 
 
+def test_a_build_says_how_to_name_rules_where_ours_name_nothing(
+    dataset: Path, rules: Path, tmp_path: Path
+) -> None:
+    """The project's rules are of the main network, so on another chain a stranger needs rules of his own."""
+    ours = run("build", "--dataset", dataset, "--database", tmp_path / "a.duckdb")
+    given = run("build", "--dataset", dataset, "--database", tmp_path / "a.duckdb", "--pools", rules)
+
+    assert "not regtest: name others with --pools" in ours.stdout
+    assert "--pools" not in given.stdout
+
+
 def test_build_reports_failed_checks_and_exits_1(tmp_path: Path) -> None:
     """`build`, `check` and `report` exit with 1 and name the failed check; no report is written."""
     block = {"block_hash": "a1", "height": 1, "coinbase_value_sat": 1, "fees_sat": 0}

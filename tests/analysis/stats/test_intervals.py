@@ -119,7 +119,8 @@ def test_rounding_is_no_spread(part: float) -> None:
     found = intervals.part_interval(rounded, wholes)
 
     assert found == intervals.part_interval(part * wholes, wholes)
-    assert found is not None and found.high - found.low > 0.3
+    assert found is not None
+    assert found.high - found.low > 0.3
     assert intervals.ratio_interval(rounded + wholes, wholes) is None
 
 
