@@ -66,7 +66,9 @@ class Uploader:
         self._upload: Upload | None = None  # the newest that the store let us begin
         self._begins_anew = True  # the next round does not trust what `_upload` knows of the store
         self.done = Uploaded()  # since the start
-        self.last_at_s: float | None = None  # when the store was last seen to have every sealed file
+        # When the store was last seen to have every sealed file: Unix time, and the monotonic clock.
+        self.last_at_s: float | None = None
+        self._complete_s = -math.inf
         self._at_end = ExitStack()
         self._has_lock = False
         try:
@@ -108,7 +110,7 @@ class Uploader:
 
         Raises StoreUnavailable if the store takes none for FINISH_S seconds, or refuses us.
         """
-        asked_s = time.time()
+        asked_s = time.monotonic()
         given_up_s = math.inf
         while self._is_behind(asked_s) and self.is_running and time.monotonic() < given_up_s:
             if not self._blocked:
@@ -142,8 +144,8 @@ class Uploader:
         self._at_end.close()
 
     def _is_behind(self, since_s: float) -> bool:
-        """Return whether the store lacks a file, or was last found complete before `since_s` (Unix time)."""
-        return self.last_at_s is None or self.last_at_s < since_s or self.waiting().n_files > 0
+        """Return whether the store lacks a file, or was last found complete before `since_s` (monotonic)."""
+        return self._complete_s < since_s or self.waiting().n_files > 0
 
     def _run(self) -> None:
         pauses = Backoff(LOOK_S, LONGEST_PAUSE_S)
@@ -181,9 +183,10 @@ class Uploader:
 
     def _bring_up_to_date(self) -> None:
         upload = self._begin() if self._upload is None or self._begins_anew else self._upload
-        begun_s = time.time()  # what is sealed later may not be in the list of this round
+        # What is sealed later may not be in the list of this round.
+        begun_at_s, begun_s = time.time(), time.monotonic()
         done = upload.bring_up_to_date()
-        self.last_at_s = begun_s
+        self.last_at_s, self._complete_s = begun_at_s, begun_s
         self.done.n_put += done.n_put
         self.done.bytes_put += done.bytes_put
         if done.has_changed:

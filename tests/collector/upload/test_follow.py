@@ -1,6 +1,7 @@
 """Test what a running collector does with its store: every seal is copied, and no failure costs a file."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -175,6 +176,27 @@ def test_an_uploader_waits_while_another_upload_runs(
         assert place.gate.n_puts() == 0
     wait_until(lambda: uploader.waiting() == (0, 0) and uploader.last_at_s is not None)
     wait_until(lambda: not uploader.blocked)
+    assert copied(place) == local(dataset)
+
+
+def test_a_clock_that_is_set_back_keeps_no_command_waiting(
+    dataset: Dataset, place: Place, uploading: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command ends when the store has every file, also if the clock was set back by an hour meanwhile."""
+    uploader = uploading()
+    wait_until(lambda: uploader.last_at_s is not None)
+    right, n_asked = time.time, 0
+
+    def set_back() -> float:
+        nonlocal n_asked
+        n_asked += 1
+        return right() - (3600 if n_asked > 1 else 0)
+
+    monkeypatch.setattr("collector.upload.follow.time.time", set_back)
+    ending = threading.Thread(target=uploader.finish, daemon=True)
+    ending.start()
+    ending.join(PATIENCE_S / 4)
+    assert not ending.is_alive()
     assert copied(place) == local(dataset)
 
 
