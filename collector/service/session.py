@@ -285,6 +285,7 @@ class Session:
             self._pipeline.tick(now_us)
             self._metrics.wrote(self._commit_rows())
             self._seal_on_time()
+            self._metrics.turned(self.origin[0])
 
         go_on()
         self._go_on_until(lambda: not self._is_full or stop.is_set(), go_on, RECOVER_S)

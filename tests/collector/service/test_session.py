@@ -215,3 +215,28 @@ def test_a_session_that_the_node_ended_is_not_in_step(tmp_path: Path, node: Plan
         collecting.put(Notice("node_restart", "sequence", 1, "the counter began anew"))
         wait_until(lambda: collecting.source.is_drained)  # the session has ended
     assert collecting.sample("in_step") == 0
+
+
+def test_a_recovery_says_that_it_goes_on(
+    tmp_path: Path, node: PlantedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of a long recovery counts as a turn, so that the service is not taken for dead."""
+    monkeypatch.setattr("collector.service.session.GATHER_ITEMS", 1)
+    collecting = Collecting(tmp_path, node)
+    left = deque(entered(number, padding=9) for number in range(100))  # no events: rejects
+    collecting.metrics.away("alpha")
+    turns_s = set()
+
+    def note_turn(name: str) -> None:
+        turn(name)
+        turns_s.add(collecting.metrics.states()[name].turn_s)
+
+    turn = collecting.metrics.turned
+    monkeypatch.setattr(collecting.metrics, "turned", note_turn)
+    with Journal(collecting.journal_folder) as journal:
+        journal.recover(collecting.dataset)
+        journal.append_messages(left)
+        session = collecting.session(journal)
+        node.results["getbestblockhash"] = TIP
+        assert session.recover(Unfinished(left, {}), threading.Event()) is Outcome.COMPLETE
+    assert len(turns_s) >= 100
