@@ -303,7 +303,7 @@ class RpcClient:
         except FileNotFoundError:
             raise NodeUnavailable(
                 f"there is no cookie file {self._cookie_file}; the node at {self.url} writes it when it "
-                "starts: is it running, and with this datadir?"
+                "starts: is it running, with this datadir, and on the chain that --chain names?"
             ) from None
         except PermissionError:
             raise NodeRefused(
