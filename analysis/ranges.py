@@ -156,6 +156,11 @@ class OneRange:
         self._views.remove()
 
 
+def is_counted(looked: LookedAt) -> bool:
+    """Return whether what a build kept of rows has their number; an older version left it out."""
+    return " " in looked[0]
+
+
 def n_rows_of(looked: LookedAt) -> int:
     """Return the number of rows that a range reads, from what was found out of them."""
     return int(looked[0].split()[0])
@@ -208,7 +213,7 @@ class Ranges:
         Until the next range is asked for, `narrow` may be called on this one. `seen` comes with the entries
         of `rows` that an earlier build kept; at the end it has those that this mart used.
         """
-        known = {**seen, **self.rows}
+        known = {key: looked for key, looked in seen.items() if is_counted(looked)} | self.rows
         seen.clear()
         read = [_Read(self.catalog, model, ranges, relation, found) for relation in ranges.reads]
         inputs = found.of_model(model)

@@ -1,5 +1,6 @@
 """Test that a mart made in ranges has the rows of the whole mart, and that a new day costs its ranges."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from analysis.catalog import Catalog, InRanges, load_catalog
 from analysis.engine import build
 from analysis.incremental import set_parameters
 from analysis.late import StandIns, early_name
-from analysis.parts import parts_folder
+from analysis.parts import STATE, parts_folder
 from collector.dataset.schema import TABLES
 from tests.analysis.days import PlantedDays
 from tests.analysis.shared_build import RULES
@@ -149,3 +150,24 @@ def test_a_range_without_what_it_needs_would_have_no_row(tmp_path: Path) -> None
             assert (model.name in EMPTY) == (not before)
             assert connection.execute(model.sql).fetchall() == [], model.name
     assert len(models) >= 4
+
+
+def test_what_an_older_version_kept_of_rows_is_looked_at_again(tmp_path: Path) -> None:
+    """It kept a hash of whole files without the number of their rows; a new day is then added as ever."""
+    world = planted(tmp_path, 1)
+    dataset, database = tmp_path / "dataset", tmp_path / "a.duckdb"
+    *earlier, last = world.days
+    world.add(dataset, earlier)
+    build(dataset, world.pools, database, marts=RANGED)
+    path = parts_folder(database) / STATE
+    state = json.loads(path.read_text())
+    for made in state["in_ranges"].values():
+        for key, looked in made["rows"].items():
+            looked[0] = key
+    path.write_text(json.dumps(state))
+    world.add(dataset, [last])
+
+    found = contents(build(dataset, world.pools, database, marts=RANGED).database)
+
+    expected = contents(build(dataset, world.pools, tmp_path / "new.duckdb", marts=RANGED).database)
+    assert [name for name in RANGED if not found[name].equals(expected[name])] == []
