@@ -23,7 +23,7 @@ from analysis.fingerprints import (
 from analysis.late import EARLY, early_name, filling, stand_ins
 from analysis.manifest import build_facts
 from analysis.parts import Inputs, LookedAt, MadeInRanges, Part, PartsFolder, Rows, Types, digest
-from analysis.ranges import RANGE, OneRange, Ranges
+from analysis.ranges import RANGE, OneRange, Ranges, inputs_in_ranges
 from analysis.raw_contents import Content
 from analysis.schedule import Crew, Hands, Job, Making, Waiting, graph_of, make_all, open_crew, urgencies
 from analysis.stored import Stored, of_parts, of_staging
@@ -155,7 +155,7 @@ class IncrementalMarts:
         found = self.fingerprints()
         planned = [self._planned(CANDIDATES, candidate_inputs(self.rules, found), found, in_ranges=True)]
         for model in self._marts():
-            inputs = found.of_model(model)
+            inputs = inputs_in_ranges(model, found)
             if model.is_view:
                 found.contents[model.name] = digest(inputs) if is_known(inputs) else UNKNOWN
                 continue
@@ -217,7 +217,7 @@ class IncrementalMarts:
         steps.reach(model.name)
         types = {column.name: column.type for column in model.columns}
         bounded = self.catalog.bounded_columns(model.name)
-        recipe = _Recipe(model.name, found.of_model(model), model.ordered_sql, types, bounded)
+        recipe = _Recipe(model.name, inputs_in_ranges(model, found), model.ordered_sql, types, bounded)
         if model.late is None:
             parts = yield from self._parts(connection, model, recipe, found, steps)
         else:

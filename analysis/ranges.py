@@ -38,6 +38,7 @@ from analysis.raw_contents import File, extent_sql, to_extent
 from analysis.stored import Stored
 
 RANGE: Final = "its range"
+RANGES: Final = "its ranges"
 SMALL_ROWS: Final = 5_000_000  # of a relation of fewer rows, those of all ranges are looked at together
 SMALL_PAIRS: Final = 50_000_000  # so many pairs of a row and a range at most are compared for that
 TABLE_ROWS: Final = 100_000  # so many rows of a relation at most are a table while a range is made
@@ -154,6 +155,14 @@ class OneRange:
     def close(self) -> None:
         """End what `narrow` began: DuckDB queries see all rows again."""
         self._views.remove()
+
+
+def inputs_in_ranges(model: Model, found: Fingerprints) -> dict[str, str]:
+    """Return a hash for each input of a mart, and one of how it is cut into ranges where it is."""
+    inputs = found.of_model(model)
+    if model.ranges is None:
+        return inputs
+    return inputs | {RANGES: digest([model.ranges.model_dump(), KINDS[model.ranges.by]])}
 
 
 def is_counted(looked: LookedAt) -> bool:

@@ -171,3 +171,23 @@ def test_what_an_older_version_kept_of_rows_is_looked_at_again(tmp_path: Path) -
 
     expected = contents(build(dataset, world.pools, tmp_path / "new.duckdb", marts=RANGED).database)
     assert [name for name in RANGED if not found[name].equals(expected[name])] == []
+
+
+def test_a_changed_condition_makes_the_ranges_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a condition that reads too little is mended, the next build has the right rows."""
+    catalog, name = load_catalog(), "fee_capture_block"
+    model = catalog.by_name[name]
+    assert model.ranges is not None
+    reads = {**model.ranges.reads, "mempool_residence": "first_cut_no >= getvariable('range_from')"}
+    wrong = replace(model, ranges=InRanges(by=model.ranges.by, reads=reads))
+    models = tuple(wrong if each.name == name else each for each in catalog.models)
+    world, database = planted(tmp_path, 1), tmp_path / "a.duckdb"
+    with monkeypatch.context() as before:
+        before.setattr(engine, "load_catalog", lambda: Catalog(models=models, macros=catalog.macros))
+        before.setattr(engine, "sources_hash", lambda: "those of the wrong condition")
+        build(world.whole, world.pools, database, marts=[name])
+
+    found = build(world.whole, world.pools, database, marts=[name])
+
+    right = build(world.whole, world.pools, tmp_path / "right.duckdb", marts=[name])
+    assert contents(found.database)[name].equals(contents(right.database)[name])
