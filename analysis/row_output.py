@@ -43,7 +43,9 @@ def plain(value: Any) -> Any:
 
             shown: Any = hash_hex(value) if len(value) == HASH_BYTES else value.hex()
         case dt.datetime():
-            shown = value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+            # A time without a zone, as date_trunc makes of a day, is in UTC, as every session is.
+            moment = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
+            shown = moment.isoformat().replace("+00:00", "Z")
         case dt.date():
             shown = value.isoformat()
         case Decimal():

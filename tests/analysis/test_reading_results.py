@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import duckdb
@@ -157,6 +158,22 @@ def test_sql_runs_one_query(folder: Path) -> None:
     assert json.loads(as_json.stdout) == [{"pool": "alder", "half": "0.5", "most": "inf"}]
     assert run("sql", query, *database, "--format", "csv").stdout == "pool,half,most\nalder,0.5,inf\n"
     assert "alder" in run("sql", query, *database).stdout
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_a_time_without_a_zone_is_in_utc(folder: Path, monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    """The zone of the machine moves no time, such as the beginning of a month."""
+    query = "SELECT date_trunc('month', DATE '2026-01-05') AS moment"
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        found = run("sql", query, "--database", folder / "a.duckdb", "--format", "json")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout) == [{"moment": "2026-01-01T00:00:00Z"}]
 
 
 def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
