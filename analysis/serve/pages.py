@@ -33,7 +33,7 @@ from analysis.serve.lookups import WINDOWS, NotFoundError
 from analysis.serve.mempool import replayed, steps_by_time
 from analysis.serve.prepared import section, stack
 from analysis.serve.results import Reader, Results
-from analysis.serve.transactions import transaction
+from analysis.serve.transactions import MOST_ROWS, transaction
 from collector.dataset.schema import hash_hex
 
 N_NEWEST: Final = 24
@@ -204,7 +204,7 @@ def _add_blocks(router: APIRouter, results: Results) -> None:
             "transaction.html.j2",
             "/blocks",
             "Transaction",
-            lambda reader: {"tx": transaction(reader, txid)},
+            lambda reader: {"tx": transaction(reader, txid), "most_rows": MOST_ROWS},
         )
 
     @router.get("/search")

@@ -10,7 +10,8 @@ from typing import Any, Final
 from analysis.serve.lookups import NotFoundError, txid_bytes
 from analysis.serve.results import Reader, Row
 
-STAYS: Final = """
+MOST_ROWS: Final = 200  # of one table; counts are of all rows
+STAYS: Final = f"""
     SELECT
         stay.stay_no, stay.node, stay.entered_at, stay.first_seen_kind, stay.fee_sat, stay.vsize_vb,
         stay.fee_sat / stay.vsize_vb AS feerate_sat_vb, stay.left_reason,
@@ -25,16 +26,17 @@ STAYS: Final = """
         ON stay.node = mined_cut.node AND stay.mined_cut_no = mined_cut.cut_no
     WHERE stay.txid = ?
     ORDER BY stay.entered_at, stay.node
-    LIMIT 200
-"""
-PASSED_OVER: Final = """
+    LIMIT {MOST_ROWS}
+"""  # noqa: S608 - a number of ours
+PASSED_OVER: Final = f"""
     WITH stays AS (FROM mempool_residence WHERE txid = ?)
     SELECT
         mempool_cuts.node, mempool_cuts.block_hash, chain_blocks.height, chain_blocks.is_active,
         block_pool.pool, block_pool.pool_name, mempool_cuts.connected_at,
         seconds_between(stays.entered_at, mempool_cuts.connected_at) AS waited_s,
         stays.fee_sat / stays.vsize_vb AS feerate_sat_vb, block_order.own_margin_sat_vb,
-        chain_blocks.is_empty, chain_blocks.told_by
+        chain_blocks.is_empty, chain_blocks.told_by,
+        count(DISTINCT mempool_cuts.block_hash) OVER () AS n_blocks
     FROM stays
     INNER JOIN mempool_cuts
         ON
@@ -45,17 +47,17 @@ PASSED_OVER: Final = """
     LEFT JOIN block_pool USING (block_hash)
     LEFT JOIN block_order USING (block_hash)
     ORDER BY mempool_cuts.connected_at, mempool_cuts.node
-    LIMIT 200
-"""
-REPLACED: Final = """
+    LIMIT {MOST_ROWS}
+"""  # noqa: S608 - a number of ours
+REPLACED: Final = f"""
     SELECT
         node, txid, replaced_by, replaced_at, waited_s, hop, n_hops_left, fee_sat, vsize_vb, by_fee_sat,
         by_vsize_vb, last_txid, last_left_reason
     FROM replacement_chain
     WHERE txid = ? OR replaced_by = ?
     ORDER BY replaced_at, node, stay_no
-    LIMIT 200
-"""
+    LIMIT {MOST_ROWS}
+"""  # noqa: S608 - a number of ours
 MINED: Final = """
     SELECT
         mined.block_hash, mined.height, mined.tx_index, mined.fee_sat, mined.vsize_vb, mined.weight_wu,
@@ -82,15 +84,15 @@ def transaction(reader: Reader, named: str) -> Mapping[str, Any]:
     replacements = reader.rows(REPLACED, txid, txid)
     if not (stays or mined or replacements):
         raise NotFoundError("no mempool and no block of this dataset had such a transaction")
-    passed_over = reader.rows(PASSED_OVER, txid)
+    counted = reader.rows(PASSED_OVER, txid)
     return {
         "txid": txid,
         "stays": stays,
         "mined": mined,
         "replaced_by": [row for row in replacements if row["txid"] == txid],
         "replaces": [row for row in replacements if row["replaced_by"] == txid],
-        "passed_over": passed_over,
-        "n_blocks_passed_over": len({row["block_hash"] for row in passed_over}),
+        "passed_over": [{name: row[name] for name in row if name != "n_blocks"} for row in counted],
+        "n_blocks_passed_over": counted[0]["n_blocks"] if counted else 0,
         "candidates": reader.rows("FROM out_of_band_candidates WHERE txid = ? ORDER BY ALL LIMIT 20", txid),
     }
 

@@ -21,6 +21,7 @@ from tests.analysis.serve.hostile_world import EVIL, POOL_NAME, RULES
 from tests.analysis.world import label_bytes, write_world
 
 BLOCK = label_bytes("b2")[::-1].hex()
+NEW = label_bytes("new")[::-1].hex()
 SLOW = label_bytes("slow")[::-1].hex()
 PAGES = (
     "/",
@@ -246,6 +247,31 @@ def test_a_block_at_two_nodes_passes_over_once(served_database: Path, tmp_path: 
     assert len(facts["passed_over"]) == 4
     assert facts["n_blocks_passed_over"] == 2
     assert "2 blocks, a row for each of our nodes at which it waited" in page
+
+
+def test_all_blocks_that_passed_over_are_counted(served_database: Path, tmp_path: Path) -> None:
+    """The table ends after 200 rows and says so; the card still counts every block."""
+    others = "SELECT {0}.* REPLACE ('other ' || number AS node) FROM {0}, range(250) AS numbers (number)"
+    many = f"FROM {{0}} UNION ALL {others}"
+    changes = replaced("mempool_cuts", many) + replaced("mempool_residence", many)
+    with changed_site(served_database, tmp_path, changes) as site:
+        facts = site.data(f"/api/v1/transactions/{SLOW}")
+        page = site.get(f"/tx/{SLOW}").text
+
+    assert len(facts["passed_over"]) == 200
+    assert facts["n_blocks_passed_over"] == 2
+    assert "2 blocks, a row for each of our nodes at which it waited, the first 200" in page
+
+
+def test_a_replacement_at_two_nodes_counts_once(served_database: Path, tmp_path: Path) -> None:
+    """The card counts the earlier transactions, not the nodes that saw them go."""
+    twice = "FROM {0} UNION ALL SELECT * REPLACE ('other' AS node) FROM {0}"
+    with changed_site(served_database, tmp_path, replaced("replacement_chain", twice)) as site:
+        facts = site.data(f"/api/v1/transactions/{NEW}")
+        page = site.get(f"/tx/{NEW}").text
+
+    assert len(facts["replaces"]) == 2
+    assert re.search(r"Replaces</?[^0-9]*1<", page)
 
 
 def test_a_transaction_is_explained(site: Site) -> None:
