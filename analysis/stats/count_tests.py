@@ -115,6 +115,7 @@ def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTes
     """
     from scipy import stats  # noqa: PLC0415 - as above
 
+    a, b, c, d = (each.astype(float) for each in (a, b, c, d))  # products of counts pass 64 bits
     n = a + b + c + d
     spread = (a + b) * (c + d) * (a + c) * (b + d)
     has_spread = spread > 0

@@ -103,6 +103,16 @@ def test_the_stratified_test_of_one_table_is_the_textbook_one() -> None:
     assert result == pytest.approx((odds, odds / woolf, odds * woolf, stats.chi2.sf(chi_square, 1)), rel=1e-5)
 
 
+@pytest.mark.parametrize("count", [40_000, 70_000, 10_000_000])
+def test_the_stratified_test_takes_large_counts(count: int) -> None:
+    """The product of the four sums of a table may be above 64 bits."""
+    with connect() as connection:
+        query = "SELECT stratified_test([?], [?], [?], [?]).odds"
+        answer = connection.execute(query, [count, 2 * count, count, count]).fetchone()
+
+    assert answer == (pytest.approx(0.5),)
+
+
 def test_the_stratified_test_rejects_about_as_often_as_it_says() -> None:
     """Where rates differ only between strata, p is below 0.05 in at most 20 of 300 samples."""
     rng = np.random.default_rng(4)
