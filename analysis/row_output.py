@@ -1,9 +1,10 @@
 """Write rows of a relation as a table for people, or as CSV or JSON for programs.
 
-Hashes are shown in display order, as RPC writes them; other bytes in hex. Null is an empty field in CSV and
-`null` in JSON. Times are ISO 8601 in UTC, lists are JSON. Strangers write some of the texts, such as coinbase
-texts. JSON keeps them exact, and escapes all that is not ASCII. Tables and CSV show U+FFFD for control and
-format characters; CSV puts an apostrophe before a text that begins like a formula.
+Hashes are shown in display order, as RPC writes them; other bytes in hex, in their own order. Null is an
+empty field in CSV and `null` in JSON. Times are ISO 8601 in UTC, lists are JSON. Strangers write some of
+the texts, such as coinbase texts. JSON keeps them exact, and escapes all that is not ASCII. Tables and CSV
+show U+FFFD for control and format characters; CSV puts an apostrophe before a text that begins like a
+formula.
 """
 
 import csv
@@ -20,6 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 HASH_BYTES: Final = 32
+# Columns and fields whose bytes are no hash of Bitcoin, even where there are 32 of them.
+OWN_ORDER: Final = ("body", "coinbase_reserved_value", "coinbase_script", "file_sha256", "raw", "script")
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 ENDLESS_WIDTH: Final = 100_000
 LEAST_FOLDED: Final = 30  # characters in a line of a wrapped column
@@ -35,13 +38,17 @@ def inert(text: str) -> str:
     return "".join(character if character.isprintable() else REPLACEMENT for character in text)
 
 
-def plain(value: Any) -> Any:
-    """Convert a value from DuckDB to one that JSON has: a hash to hex in display order, times to ISO 8601."""
+def plain(value: Any, column: str = "") -> Any:
+    """Convert a value from DuckDB to one that JSON has: a hash to hex in display order, times to ISO 8601.
+
+    32 bytes are taken for a hash unless `column`, the name of the column or field, is one of OWN_ORDER.
+    """
     match value:
         case bytes():
             from collector.dataset.schema import hash_hex  # noqa: PLC0415 - loads pyarrow; a list needs no hash
 
-            shown: Any = hash_hex(value) if len(value) == HASH_BYTES else value.hex()
+            is_hash = len(value) == HASH_BYTES and column not in OWN_ORDER
+            shown: Any = hash_hex(value) if is_hash else value.hex()
         case dt.datetime():
             # A time without a zone, as date_trunc makes of a day, is in UTC, as every session is.
             moment = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
@@ -53,9 +60,9 @@ def plain(value: Any) -> Any:
         case float() if not math.isfinite(value):
             shown = str(value)
         case list():
-            shown = [plain(item) for item in value]
+            shown = [plain(item, column) for item in value]
         case dict():
-            shown = {key: plain(item) for key, item in value.items()}
+            shown = {key: plain(item, key) for key, item in value.items()}
         case bool() | int() | float() | str() | None:
             shown = value
         case _:
@@ -67,7 +74,7 @@ def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None
     """Write rows to `out` as a JSON array of objects, one per line, in ASCII."""
     separator = "[\n"
     for row in rows:
-        record = dict(zip(columns, map(plain, row), strict=True))
+        record = {column: plain(value, column) for column, value in zip(columns, row, strict=True)}
         out.write(separator + json.dumps(record, allow_nan=False))
         separator = ",\n"
     out.write("[]\n" if separator == "[\n" else "\n]\n")
@@ -80,7 +87,7 @@ def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
     """
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(inert_field, columns))
-    writer.writerows([inert_field(value) for value in row] for row in rows)
+    writer.writerows(map(inert_field, row, columns) for row in rows)
 
 
 def write_table(
@@ -97,7 +104,9 @@ def write_table(
     a last line names them. If the terminal is too narrow and nothing may wrap, each row becomes a block of
     lines, one per column. Output that does not go to a terminal is as wide as the rows.
     """
-    cells = [[inert(_cell(value)) for value in row] for row in rows]
+    cells = [
+        [inert(_cell(value, column)) for value, column in zip(row, columns, strict=True)] for row in rows
+    ]
     left_out: list[str] = []
     table = _table(columns, cells, folding, left_out)
     needed = console.measure(table, options=console.options.update(width=ENDLESS_WIDTH)).maximum
@@ -154,9 +163,9 @@ def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[
         yield block
 
 
-def _field(value: Any) -> str:
+def _field(value: Any, column: str) -> str:
     """Return a value as the text of a CSV field: null is empty; booleans, lists and structs are JSON."""
-    value = plain(value)
+    value = plain(value, column)
     if value is None:
         return ""
     if isinstance(value, bool | list | dict):
@@ -164,17 +173,17 @@ def _field(value: Any) -> str:
     return str(value)
 
 
-def inert_field(value: Any) -> str:
-    """Return a value as the text of a CSV field that cannot act on a terminal or in a spreadsheet.
+def inert_field(value: Any, column: str = "") -> str:
+    """Return a value of a column as a CSV field that cannot act on a terminal or in a spreadsheet.
 
     Control and format characters are replaced. A text that a spreadsheet would take for a formula gets an
     apostrophe before it.
     """
-    field = _field(value)
+    field = _field(value, column)
     is_formula = isinstance(value, str) and field.startswith(FORMULA_BEGINS)
     return f"'{inert(field)}" if is_formula else inert(field)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, column: str) -> str:
     """Return a value as the text of a table cell, with floats rounded to six digits."""
-    return f"{value:.6g}" if isinstance(value, float) else _field(value)
+    return f"{value:.6g}" if isinstance(value, float) else _field(value, column)

@@ -59,7 +59,7 @@ def csv_text(rows: Iterable[Mapping[str, Any]], *, max_bytes: int | None = None)
         if not n_rows:
             writer.writerow(row)
         before = out.tell()
-        writer.writerow([inert_field(value) for value in row.values()])
+        writer.writerow([inert_field(value, column) for column, value in row.items()])
         if max_bytes is not None and out.tell() > max_bytes:
             return out.getvalue()[:before], n_rows
         n_rows += 1

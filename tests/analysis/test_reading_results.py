@@ -1,5 +1,6 @@
 """Test reading results: with plain DuckDB, with `sql` and its client, from Python, and in the notebook."""
 
+import csv
 import datetime as dt
 import fcntl
 import json
@@ -174,6 +175,26 @@ def test_a_time_without_a_zone_is_in_utc(folder: Path, monkeypatch: pytest.Monke
 
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout) == [{"moment": "2026-01-01T00:00:00Z"}]
+
+
+def test_only_hashes_of_bitcoin_are_reversed(folder: Path) -> None:
+    """The SHA-256 of a file reads as sha256sum prints it, and 32 bytes of a script stay a script."""
+    value = bytes(range(32))
+    query = f"""
+        SELECT
+            unhex('{value.hex()}') AS txid, unhex('{value.hex()}') AS file_sha256,
+            [struct_pack(value_sat := 1, script := unhex('{value.hex()}'))] AS coinbase_outputs
+    """
+    database = ("--database", folder / "a.duckdb")
+
+    (found,) = json.loads(run("sql", query, *database, "--format", "json").stdout)
+    (in_csv,) = csv.DictReader(run("sql", query, *database, "--format", "csv").stdout.splitlines())
+
+    for row in (found, in_csv):
+        assert row["txid"] == value[::-1].hex()
+        assert row["file_sha256"] == value.hex()
+    assert found["coinbase_outputs"] == [{"value_sat": 1, "script": value.hex()}]
+    assert value.hex() in run("sql", query, *database).stdout
 
 
 def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
