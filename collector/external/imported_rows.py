@@ -26,6 +26,7 @@ STEM_DIGITS: Final = 16
 HASH_BYTES: Final = 32
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_OURS = {"observed", "backfilled", "own"}  # marts name with these what our own nodes told, and our own clock
 
 
 class Origin(NamedTuple):
@@ -155,6 +156,8 @@ def _check_origin(origin: Origin) -> None:
         raise WrongUsage(
             f"--source {origin.source!r} is no short name: use lower case letters, digits, dot and dash"
         )
+    if origin.source in _OURS:
+        raise WrongUsage(f"--source {origin.source!r} stands for our own nodes; name who published the file")
     for name, value in (("--licence", origin.licence), ("--url", origin.url)):
         if not value.strip():
             raise WrongUsage(

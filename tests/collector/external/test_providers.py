@@ -179,16 +179,31 @@ def test_a_misspelt_kind_is_named(
     assert "there is no kind 'lables'; do you mean labels? KIND is one of arrivals, blocks, labels," in said
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("My Node", "--source 'My Node' is no short name"),
+        ("observed", "--source 'observed' stands for our own nodes"),
+        ("own", "--source 'own' stands for our own nodes"),
+    ],
+)
 def test_a_source_that_is_no_name_is_wrong_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    said: str,
 ) -> None:
-    """A bad --source ends the command with one line and status 2, before anything is made."""
+    """A bad --source ends the command with one line and status 2, before anything is made.
+
+    So does a word for our own nodes: results would take the file for what we observed.
+    """
     path = written(tmp_path, "x.csv", ARRIVAL)
-    options = ["--source", "My Node", "--licence", "none", "--url", "https://example.org"]
+    options = ["--source", source, "--licence", "none", "--url", "https://example.org"]
 
     assert run(monkeypatch, "arrivals", str(path), *options, "--dataset", str(tmp_path / "ds")) == 2
 
-    assert "--source 'My Node' is no short name" in capsys.readouterr().err
+    assert said in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "ds").exists()
 
 
