@@ -362,10 +362,14 @@ def _rule(slug: str, entry: WrittenRule, taken_ids: set[str]) -> Rule:
 def _load_entities(file: Path, slugs: set[str]) -> tuple[Entity, ...]:
     """Read entities.toml and return its entities (groups of pools), sorted by their id.
 
-    Raises RulesError for unknown pools, an id that is a slug, or overlapping memberships.
+    Raises RulesError for unknown pools, an id that is a slug or reserved, or overlapping memberships.
     """
     entities = []
     for entry in _parse(file, EntitiesFile).entities:
+        if entry.entity in RESERVED_SLUGS:
+            raise RulesError(
+                f"{file}: {entry.entity!r} stands for blocks of no owner, or all; name the entity otherwise"
+            )
         if entry.kind != "name" and entry.entity in slugs:
             raise RulesError(
                 f"{file}: {entry.entity!r} is also the slug of a pool, and blocks of both would be added up; "

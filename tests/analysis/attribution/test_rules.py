@@ -366,6 +366,15 @@ def test_hash_changes_with_entities(tmp_path: Path) -> None:
     assert load_rules(write(tmp_path, {"entities": members(OWNED)})).hash != alone
 
 
+@pytest.mark.parametrize("entity", ["unknown", "all"])
+def test_a_group_may_not_be_called_like_what_has_no_owner(tmp_path: Path, entity: str) -> None:
+    """An owner called 'unknown' would be added up with the blocks that no rule names."""
+    write(tmp_path, {"one": ONE, "entities": members(OWNED, entity=entity)})
+
+    with pytest.raises(RulesError, match=rf"entities\.toml: '{entity}' stands for blocks of no owner"):
+        load_rules(tmp_path)
+
+
 def test_a_group_may_not_be_called_like_a_pool(tmp_path: Path) -> None:
     """An owner or proxy may not have the slug of a pool; a former name may.
 
