@@ -75,12 +75,12 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | Non
 def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
     """Return the 95 % interval of sum(parts) / sum(wholes), where each part lies between 0 and its whole.
 
-    It is ratio_interval on the logit scale, so that the bounds stay within 0 and 1. From 5 pairs on it holds
-    the true ratio in 92 to 95 % of simulated samples; a bootstrap (BCa) does in 84 % of those of 5 pairs. It
-    does so less often where a few pairs have most of the parts, or lack them: in 67 to 90 % of samples of 5 to
-    50 pairs whose parts are beta(0.05, 5), or the reverse. Where every part is 0, or every part is its whole,
-    there is no spread. Then the result is Wilson's interval for 0, or n, successes of n pairs, which is as wide
-    as if each pair were only 0 or 1.
+    It is ratio_interval on the logit scale, so that the bounds stay within 0 and 1. From 5 pairs on it
+    holds the true ratio in 92 to 95 % of simulated samples; a bootstrap (BCa) does in 84 % of those of 5
+    pairs. It does so less often where a few pairs have most of the parts, or lack them: in 67 to 90 % of
+    samples of 5 to 50 pairs whose parts are beta(0.05, 5), or the reverse. Where every part is 0, or
+    every part is its whole, there is no spread. Then the result is Wilson's interval for 0, or n,
+    successes of n pairs, which is as wide as if each pair were only 0 or 1.
     """
     n_pairs = len(parts)
     if n_pairs < 2:  # noqa: PLR2004 - one pair has no spread

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,14 @@ def collecting(settings: Settings) -> Iterator[list[Any]]:
             stop.set()
             running.join(DEADLINE_S)
     assert status == [0]
+
+
+def wait_until(holds: Callable[[], Any]) -> None:
+    """Wait until `holds()` is true; fail after 60 seconds."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def wait_for_log(logs: list[Any], event: str, count: int = 1, **fields: Any) -> None:

@@ -3,7 +3,6 @@
 import queue
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from collector.receive.source import MessageSource
 from collector.regtest import RegtestNode, make_wallet
 from collector.service.session import Session
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send, wait_published
+from tests.functional.running import wait_until
 
 pytestmark = pytest.mark.bitcoind
-DEADLINE_S = 60.0
 
 
 class Clock:
@@ -35,14 +34,6 @@ class Clock:
     def __call__(self) -> int:
         """Return the shifted time in nanoseconds since 1970."""
         return time.time_ns() + self.set_by_s * 1_000_000_000
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until `is_so()` is true; fail after DEADLINE_S seconds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float:

@@ -1,10 +1,7 @@
 """Test a node that has just started and still reads the mempool that its last run saved."""
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,18 +9,10 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
 from tests.functional.replay import node_mempool, send
-from tests.functional.running import collecting, settings_for, wait_for_log
+from tests.functional.running import collecting, settings_for, wait_for_log, wait_until
 
 pytestmark = pytest.mark.bitcoind
 N_SAVED = 8
-
-
-def wait_until(holds: Callable[[], Any]) -> None:
-    """Wait until `holds()` is true; fail after 30 seconds."""
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_saved_mempool_is_not_pushed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collector.dataset.schema import ZMQ_TOPICS, hash_bytes
 from collector.regtest import RegtestNode, make_wallet
 from collector.regtest.wallet import pay
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send, wait_published
+from tests.functional.running import wait_until
 from tests.functional.wires import Forwarder, Relay
 
 pytestmark = pytest.mark.bitcoind
@@ -249,6 +250,17 @@ def watching_five(node: RegtestNode, wallet: Any, new_collector: Callable[..., A
     return collector
 
 
+def reasons(collector: Any) -> list[str]:
+    """Return why the collector is not ready, as /readyz says it."""
+    found: list[str] = requests.get(f"{collector.url}/readyz", timeout=5).json()["reasons"]
+    return found
+
+
+def has_reason(collector: Any, begin: str) -> bool:
+    """Return whether one of the reasons why the collector is not ready begins so."""
+    return any(reason.startswith(begin) for reason in reasons(collector))
+
+
 def test_a_topic_that_falls_silent_alone_is_found(
     node: RegtestNode, relay: Relay, new_collector: Callable[..., Any]
 ) -> None:
@@ -257,16 +269,19 @@ def test_a_topic_that_falls_silent_alone_is_found(
     collector = watching_five(node, wallet, new_collector, relay)
     collector.wait_taken()
     relay.losing = {"sequence"}
-    before = collector.log.stat().st_size
-    send(rpc, wallet, 5)
-    collector.wait_for("watchdog.found", after=before)
-    collector.wait_for("mempool.in_step", after=before)
-    (reason,) = requests.get(f"{collector.url}/readyz", timeout=5).json()["reasons"]
-    assert reason.startswith("node alpha: nothing comes of sequence ")
+    n_lost = 0
+    while not has_reason(collector, "node alpha: nothing comes of sequence "):
+        # The watchdog may first see that our mempool is not the node's; a later message shows the silence.
+        assert n_lost < 30
+        before = collector.log.stat().st_size
+        send(rpc, wallet, 5)
+        n_lost += 5
+        collector.wait_for("watchdog.found", after=before)
+        collector.wait_for("mempool.in_step", after=before)
     relay.losing = set()
     send(rpc, wallet, 5)
     collector.wait_taken()
-    assert requests.get(f"{collector.url}/readyz", timeout=5).json()["reasons"] == []
+    wait_until(lambda: not reasons(collector))
     in_node = node_mempool(rpc)
     assert collector.stop() == 0, collector.log.read_text()
 
@@ -274,7 +289,7 @@ def test_a_topic_that_falls_silent_alone_is_found(
     (session,) = {row["session"] for row in rows["nodes"]}
     assert mempool_by_rows(rows, session) == in_node
     events = sorted(rows["mempool_events"], key=lambda row: row["received_at"])
-    assert [row["kind"] for row in events] == ["pushed"] * 5 + ["pulled"] * 5 + ["pushed"] * 5
+    assert [row["kind"] for row in events] == ["pushed"] * 5 + ["pulled"] * n_lost + ["pushed"] * 5
     # An interval of no length claims nothing: a snapshot opened it, and the next counter closed it again.
     intervals = [
         row
