@@ -31,7 +31,6 @@ from gpuhash.command_group import CommandGroup
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
     from analysis import engine
     from analysis.checks import CheckResult
@@ -533,23 +532,25 @@ def _write_rows(
     connection: "duckdb.DuckDBPyConnection", name: str, format_: Format, most: int | None
 ) -> bool:
     """Write the first `most` rows of a relation, or all if None; return whether the relation has no more."""
+    from analysis import row_output
     from analysis.catalog import reading_order
 
     query = f"SELECT * FROM {name}"  # noqa: S608 - one of our own file names
     if order := reading_order(name):
         query += order if most is None else f"{order} LIMIT {most + 1}"
     reader = connection.sql(query).to_arrow_reader()
-    every_row = _rows(reader)
+    every_row = row_output.rows_of(reader)
     _write(reader.schema.names, islice(every_row, most), format_)
     return next(every_row, None) is None
 
 
 def _write_query(connection: "duckdb.DuckDBPyConnection", query: str, format_: Format) -> None:
     """Run one query and write all its rows to standard output."""
+    from analysis import row_output
     from analysis.database import ask
 
     reader = ask(connection, query).to_arrow_reader()
-    _write(reader.schema.names, _rows(reader), format_)
+    _write(reader.schema.names, row_output.rows_of(reader), format_)
 
 
 def _explained(error: "duckdb.Error") -> str:
@@ -559,12 +560,6 @@ def _explained(error: "duckdb.Error") -> str:
     if suggested is not None:
         return f"{first} {suggested}"
     return f"{first}; pool-analysis describe RELATION names its columns" if "column" in first else first
-
-
-def _rows(reader: "pa.RecordBatchReader") -> "Iterator[Row]":
-    """Yield the rows of an Arrow reader one by one, as tuples, because two columns may have one name."""
-    for batch in reader:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _print_checks(results: "tuple[CheckResult, ...]") -> None:

@@ -13,12 +13,17 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from analysis.errors import DatabaseError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HASH_BYTES: Final = 32
 # Columns and fields whose bytes are no hash of Bitcoin, even where there are 32 of them.
@@ -68,6 +73,19 @@ def plain(value: Any, column: str = "") -> Any:
         case _:
             shown = str(value)  # an interval or a time of day, which no mart has but a query may ask for
     return shown
+
+
+def rows_of(reader: "pa.RecordBatchReader") -> Iterator[Row]:
+    """Yield the rows of an Arrow reader one by one, as tuples, because two columns may have one name.
+
+    Raises DatabaseError for a value that Python has not, such as a time that is infinite.
+    """
+    for batch in reader:
+        try:
+            columns = [column.to_pylist() for column in batch.columns]
+        except (OverflowError, ValueError) as error:
+            raise DatabaseError(f"a value cannot be shown ({error}); cast it to VARCHAR") from None
+        yield from zip(*columns, strict=True)
 
 
 def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:

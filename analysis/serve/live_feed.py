@@ -115,7 +115,7 @@ class LiveFeed:
                     else "does not answer"
                 )
                 self._set_state(_state_without(f"the collector {reason}; is pool-collector run running?"))
-                self._stopping.wait(RETRY_S)
+            self._stopping.wait(RETRY_S)  # also where the stream came to its end, perhaps at once
 
     def _follow(self) -> None:
         """Read one HTTP stream of the collector to its end, and keep its events and state."""

@@ -177,6 +177,17 @@ def test_a_time_without_a_zone_is_in_utc(folder: Path, monkeypatch: pytest.Monke
     assert json.loads(found.stdout) == [{"moment": "2026-01-01T00:00:00Z"}]
 
 
+@pytest.mark.parametrize("query", ["SELECT 'infinity'::TIMESTAMP AS x", "SELECT DATE '5877642-01-01' AS x"])
+def test_a_value_that_cannot_be_shown_is_one_sentence(folder: Path, query: str) -> None:
+    """A time that Python has not is refused with what to do, without a traceback."""
+    found = run("sql", query, "--database", folder / "a.duckdb")
+
+    assert found.returncode == 1
+    assert "a value cannot be shown" in found.stderr
+    assert "VARCHAR" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
 def test_only_hashes_of_bitcoin_are_reversed(folder: Path) -> None:
     """The SHA-256 of a file reads as sha256sum prints it, and 32 bytes of a script stay a script."""
     value = bytes(range(32))
