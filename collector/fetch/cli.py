@@ -57,6 +57,7 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     if not chosen:
         _show(listed, as_json=as_json)
         return
+    days = _days(chosen, first, last)
     from rich.console import Console
 
     from collector.config import load_settings
@@ -69,7 +70,7 @@ def fetch(  # noqa: PLR0917 - typer passes every option by name
     if into and settings.dataset.exists():
         into()  # a folder that cannot be used is refused before anything is downloaded
     with _ctrl_c_in_one_line(), DownloadView(Console(stderr=True)) as view:
-        outcomes = Fetch(cache, into, is_kept=keep, watch=view).fetch(chosen, *_days(first, last))
+        outcomes = Fetch(cache, into, is_kept=keep, watch=view).fetch(chosen, *days)
     _tell(outcomes, is_history=history)
 
 
@@ -120,11 +121,18 @@ def _chosen(listed: "Mapping[str, DataSet]", names: list[str], *, is_history: bo
     return [listed[name] for name in wanted]
 
 
-def _days(first: str | None, last: str | None) -> tuple[dt.date | None, dt.date | None]:
+def _days(
+    chosen: "Sequence[DataSet]", first: str | None, last: str | None
+) -> tuple[dt.date | None, dt.date | None]:
     """Return the first and last day that the command asks for, each None if not given.
 
-    Raises BadParameter if one is no day, or if the first is after the last.
+    Raises BadParameter if one is no day, if the first is after the last, or if no data set has files per day.
     """
+    if (first or last) and not any(each.is_daily for each in chosen):
+        names = ", ".join(each.name for each in chosen)
+        raise typer.BadParameter(
+            f"--from and --to choose files per day, and {names} has none; leave them out"
+        )
     days = _day(first, "--from"), _day(last, "--to")
     if days[0] and days[1] and days[0] > days[1]:
         raise typer.BadParameter(f"--from {first} is after --to {last}")

@@ -280,6 +280,19 @@ def test_a_misspelt_name_is_answered_with_the_right_one(
     assert not world.cache.exists()
 
 
+def test_days_of_a_data_set_without_days_are_refused(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part of one file cannot be asked for, so the option is not passed over in silence."""
+    listed = data_set("some-labels", "https://example.org/labels.csv")
+
+    assert world.fetch(listed, "some-labels", "--from", "2025-03-01") == 2
+    said = capsys.readouterr().err
+    assert "some-labels" in said
+    assert "leave them out" in said
+    assert not world.cache.exists()
+
+
 def test_a_file_in_the_place_of_the_cache_is_named(
     world: World, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
