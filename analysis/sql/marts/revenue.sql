@@ -8,7 +8,7 @@ average, for 1 PH/s during a day (8.64e19 hashes): it depends on difficulty, sub
 columns cover only blocks on days with a price (priced_block_count) and are null without one. share_ratio is the owner's
 part of the period's revenue. Where the dataset has only a part of a period, or some fees or prices are unknown, the
 sums are too small to be compared with other periods. The *_per_day rates can be compared: earnings of a block whose
-fees (and price) are known, times the owner's blocks per 86,400 s (hashrate: timed blocks / elapsed time).
+fees (and subsidy and price) are known, times the owner's blocks per 86,400 s (hashrate: timed blocks / elapsed time).
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]
@@ -25,8 +25,8 @@ claimed_block_count = "BIGINT  those of them whose fees only the claim of the co
 priced_block_count = "BIGINT  blocks whose fees are known, on a day with a price"
 subsidy_sat = "BIGINT  new coins of the blocks whose fees are known"
 fees_sat = "BIGINT  fees of these blocks"
-revenue_sat = "BIGINT  subsidy and fees of these blocks"
-fee_ratio = "DOUBLE  0..1, fees / revenue"
+revenue_sat = "BIGINT  subsidy and fees of these blocks, where the subsidy is known, too"
+fee_ratio = "DOUBLE  0..1, fees / revenue of the blocks whose revenue is known"
 share_ratio = "DOUBLE  0..1, part of the revenue of all owners in the period"
 revenue_usd = "DOUBLE  USD; null without a priced block"
 fees_sat_per_day = "DOUBLE  sat per day; null without a timed block"
@@ -47,7 +47,8 @@ blocks as (
         block_revenue.are_fees_claimed,
         block_revenue.revenue_sat,
         block_revenue.revenue_usd,
-        -- Hashprice compares revenue and hashes of the same blocks.
+        -- Fees are a part of the revenue of the same blocks; hashprice compares revenue and hashes of the same blocks.
+        case when block_revenue.revenue_sat is not null then block_revenue.fees_sat end as earned_fees_sat,
         case when block_revenue.expected_hashes is not null then block_revenue.revenue_sat end as hashed_sat,
         case when block_revenue.expected_hashes is not null then block_revenue.revenue_usd end as hashed_usd,
         case when block_revenue.revenue_sat is not null then block_revenue.expected_hashes end as paid_hashes,
@@ -74,6 +75,8 @@ sums as (
         cast(sum(subsidy_sat) as bigint) as subsidy_sat,
         cast(sum(fees_sat) as bigint) as fees_sat,
         cast(sum(revenue_sat) as bigint) as revenue_sat,
+        count(revenue_sat) as revenue_block_count,
+        cast(sum(earned_fees_sat) as bigint) as earned_fees_sat,
         ordered_sum(revenue_usd) as revenue_usd,
         cast(sum(hashed_sat) as bigint) as hashed_sat,
         ordered_sum(hashed_usd) as hashed_usd,
@@ -113,11 +116,11 @@ select
     subsidy_sat,
     fees_sat,
     revenue_sat,
-    fees_sat / nullif(revenue_sat, 0) as fee_ratio,
+    earned_fees_sat / nullif(revenue_sat, 0) as fee_ratio,
     revenue_sat / nullif(sum(revenue_sat) over (partition by grouped_by, period_kind, period), 0) as share_ratio,
     revenue_usd,
     fees_sat / nullif(fee_block_count, 0) * blocks_per_day as fees_sat_per_day,
-    revenue_sat / nullif(fee_block_count, 0) * blocks_per_day as revenue_sat_per_day,
+    revenue_sat / nullif(revenue_block_count, 0) * blocks_per_day as revenue_sat_per_day,
     revenue_usd / nullif(priced_block_count, 0) * blocks_per_day as revenue_usd_per_day,
     hashed_sat * 8.64e19 / nullif(paid_hashes, 0) as hashprice_sat_per_ph_day,
     hashed_usd * 8.64e19 / nullif(priced_hashes, 0) as hashprice_usd_per_ph_day,
