@@ -99,6 +99,14 @@ def refuse_other_file(database: Path) -> None:
     )
 
 
+def missing_database(database: Path) -> DatabaseError:
+    """Return the error for a database that does not exist; it says how to make it or to name another."""
+    return DatabaseError(
+        f"there is no database {database}; name another with --database, or make this one with"
+        f" pool-analysis build --database {database}"
+    )
+
+
 @contextmanager
 def open_database(
     database: Path, *, memory_gb: float | None = None, threads: int | None = None
@@ -112,10 +120,7 @@ def open_database(
     if database.is_dir():
         raise DatabaseError(f"{database} is a folder; name the file of the database")
     if not database.is_file():
-        raise DatabaseError(
-            f"there is no database {database}; name another with --database, or make this one with"
-            f" pool-analysis build --database {database}"
-        )
+        raise missing_database(database)
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import duckdb
 from fastapi import Response
 
-from analysis.database import open_database
+from analysis.database import missing_database, open_database
 from analysis.errors import DatabaseError
 from analysis.raw_views import raw_files_locked
 
@@ -246,10 +246,7 @@ def _software() -> str:
 def _opened(database: Path) -> _OpenBuild:
     stamp = _stamp(database)
     if stamp is None:
-        raise DatabaseError(
-            f"there is no database {database}; name another with --database, or make this one with"
-            f" pool-analysis build --database {database}"
-        )
+        raise missing_database(database)
     try:
         return _OpenBuild(database, stamp)
     except duckdb.Error as error:

@@ -1,6 +1,5 @@
 """Open a session of Spark in which the translated models mean what they mean in DuckDB."""
 
-import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from analysis.errors import WarehouseError
+from collector.dataset.extras import import_extra
 
 # What the results depend on: days are days of UTC, a recursion has no most, and a stored time keeps its zone.
 SETTINGS: Final = {
@@ -23,13 +23,7 @@ SETTINGS: Final = {
 
 def pyspark(module: str) -> Any:
     """Import a module of PySpark and return it. Raises WarehouseError where PySpark is not installed."""
-    try:
-        return importlib.import_module(f"pyspark.{module}")
-    except ImportError as error:
-        raise WarehouseError(
-            f"Spark needs PySpark ({error}); install it with"
-            f" {sys.executable} -m pip install 'pool-measurement[spark]'"
-        ) from None
+    return import_extra(f"pyspark.{module}", "spark", "Spark needs PySpark", WarehouseError)
 
 
 def open_session(settings: Mapping[str, str] | None = None) -> Any:

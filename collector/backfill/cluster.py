@@ -21,6 +21,7 @@ import pyarrow as pa
 from collector.backfill.store import WorkResult
 from collector.backfill.workers import BoundedPool, load_compiled_functions
 from collector.child_processes import SAFE_PATH
+from collector.dataset.extras import import_extra
 from collector.errors import CollectorError, SettingsError
 
 MASTER: Final = re.compile(r"(spark|k8s)://\S+|yarn|local(-cluster)?\[[\d*, ]+\]")
@@ -46,7 +47,8 @@ class SparkPool(BoundedPool):
             )
         os.environ[SAFE_PATH] = "1"
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        spark, errors = _pyspark(), importlib.import_module("pyspark.errors")
+        spark = import_extra("pyspark", "spark", "Spark needs PySpark")
+        errors = importlib.import_module("pyspark.errors")
         java_error = importlib.import_module("py4j.protocol").Py4JError  # py4j comes with PySpark
         self._errors: tuple[type[Exception], ...] = (errors.PySparkException, java_error)
         conf = spark.SparkConf().setMaster(master).setAppName("pool-collector backfill")
@@ -104,13 +106,3 @@ def _attempt(work: Work, unit: Any) -> WorkResult | CollectorError:
         return work(unit)
     except CollectorError as error:
         return error
-
-
-def _pyspark() -> Any:
-    try:
-        return importlib.import_module("pyspark")
-    except ImportError as error:
-        raise SettingsError(
-            f"Spark needs PySpark ({error}); install it with"
-            f" {sys.executable} -m pip install 'pool-measurement[spark]'"
-        ) from None

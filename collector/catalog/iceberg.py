@@ -10,9 +10,7 @@ A file is known by its path. It counts as changed if its size differs, or if it 
 the last snapshot: `pool-collector mend` and a later backfill fill fees in place.
 """
 
-import importlib
 import logging
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +22,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from collector.dataset.extras import import_extra
 from collector.dataset.files import lock_taken, make_folder
 from collector.dataset.open import Dataset
 from collector.dataset.schema import HEIGHT_SPAN, TABLES, Table
@@ -264,10 +263,4 @@ def _own_warehouse(dataset: Dataset) -> str:
 
 def _pyiceberg(module: str) -> Any:
     """Return a module of pyiceberg. Raises SettingsError where it is not installed."""
-    try:
-        return importlib.import_module(f"pyiceberg.{module}")
-    except ImportError as error:
-        raise SettingsError(
-            f"a catalogue needs pyiceberg ({error}); install it with"
-            f" {sys.executable} -m pip install 'pool-measurement[iceberg]'"
-        ) from None
+    return import_extra(f"pyiceberg.{module}", "iceberg", "a catalogue needs pyiceberg")

@@ -14,7 +14,6 @@ one step.
 import hashlib
 import importlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from functools import cached_property
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
 from collector.backoff import retry
+from collector.dataset.extras import import_extra
 from collector.dataset.store_address import StoreAddress
 from collector.dataset.store_errors import in_words, is_missing, library_errors
 from collector.errors import SettingsError, StoreError, StoreUnavailable
@@ -230,10 +230,4 @@ class ObjectStore:
 
 def _boto3() -> Any:
     """Return the module boto3. Raises SettingsError where it is not installed."""
-    try:
-        return importlib.import_module("boto3")
-    except ImportError as error:
-        raise SettingsError(
-            f"an object store needs boto3 ({error}); install it with"
-            f" {sys.executable} -m pip install 'pool-measurement[s3]'"
-        ) from None
+    return import_extra("boto3", "s3", "an object store needs boto3")

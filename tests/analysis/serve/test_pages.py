@@ -236,37 +236,39 @@ def test_a_build_without_blocks_says_what_to_do(tmp_path: Path) -> None:
     assert "of the newest 0 blocks" not in page
 
 
-def test_a_block_at_two_nodes_passes_over_once(served_database: Path, tmp_path: Path) -> None:
-    """The card counts blocks; the table has a row for each node."""
-    twice = "FROM {0} UNION ALL SELECT * REPLACE ('other' AS node) FROM {0}"
-    changes = replaced("mempool_cuts", twice) + replaced("mempool_residence", twice)
+AT_TWO_NODES = "FROM {0} UNION ALL SELECT * REPLACE ('other' AS node) FROM {0}"
+AT_MANY_NODES = """
+    FROM {0} UNION ALL
+    SELECT {0}.* REPLACE ('other ' || number AS node) FROM {0}, range(250) AS numbers (number)
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "n_rows", "said"),
+    [
+        (AT_TWO_NODES, 4, "2 blocks, a row for each of our nodes at which it waited"),
+        (AT_MANY_NODES, 200, "2 blocks, a row for each of our nodes at which it waited, the first 200"),
+    ],
+    ids=["two nodes", "more rows than the table has"],
+)
+def test_the_card_counts_blocks_that_passed_over(
+    served_database: Path, tmp_path: Path, nodes: str, n_rows: int, said: str
+) -> None:
+    """The table has a row for each node, and says where it ends; the card counts every block once."""
+    changes = replaced("mempool_cuts", nodes) + replaced("mempool_residence", nodes)
     with changed_site(served_database, tmp_path, changes) as site:
         facts = site.data(f"/api/v1/transactions/{SLOW}")
         page = site.get(f"/tx/{SLOW}").text
 
-    assert len(facts["passed_over"]) == 4
+    assert len(facts["passed_over"]) == n_rows
     assert facts["n_blocks_passed_over"] == 2
-    assert "2 blocks, a row for each of our nodes at which it waited" in page
-
-
-def test_all_blocks_that_passed_over_are_counted(served_database: Path, tmp_path: Path) -> None:
-    """The table ends after 200 rows and says so; the card still counts every block."""
-    others = "SELECT {0}.* REPLACE ('other ' || number AS node) FROM {0}, range(250) AS numbers (number)"
-    many = f"FROM {{0}} UNION ALL {others}"
-    changes = replaced("mempool_cuts", many) + replaced("mempool_residence", many)
-    with changed_site(served_database, tmp_path, changes) as site:
-        facts = site.data(f"/api/v1/transactions/{SLOW}")
-        page = site.get(f"/tx/{SLOW}").text
-
-    assert len(facts["passed_over"]) == 200
-    assert facts["n_blocks_passed_over"] == 2
-    assert "2 blocks, a row for each of our nodes at which it waited, the first 200" in page
+    assert said in page
 
 
 def test_a_replacement_at_two_nodes_counts_once(served_database: Path, tmp_path: Path) -> None:
     """The card counts the earlier transactions, not the nodes that saw them go."""
-    twice = "FROM {0} UNION ALL SELECT * REPLACE ('other' AS node) FROM {0}"
-    with changed_site(served_database, tmp_path, replaced("replacement_chain", twice)) as site:
+    changes = replaced("replacement_chain", AT_TWO_NODES)
+    with changed_site(served_database, tmp_path, changes) as site:
         facts = site.data(f"/api/v1/transactions/{NEW}")
         page = site.get(f"/tx/{NEW}").text
 

@@ -4,8 +4,10 @@ import errno
 import os
 import shutil
 import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,21 @@ from collector.monitor.metrics import Metrics
 from collector.service import node_watch
 from collector.service.node_watch import NodeWatch, PreparedNode
 from tests.collector.service.test_session import wait_until
+
+
+@contextmanager
+def watching(tmp_path: Path, *names: str, stop: threading.Event) -> Iterator[tuple[NodeWatch, Metrics]]:
+    """Watch the first of the named nodes in a `with` block; yield the watch and its metrics."""
+    nodes = [NodeSettings(name=name) for name in names]
+    settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=nodes)
+    dataset, metrics = Dataset.open(settings.dataset, "regtest", create=True), Metrics()
+    watch = NodeWatch(nodes[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+    try:
+        watch.start(None, StoredBlocks((), None))
+        yield watch, metrics
+    finally:
+        stop.set()
+        watch.join()
 
 
 @pytest.mark.parametrize(
@@ -42,17 +59,10 @@ def test_the_only_node_is_tried_again_after_what_may_pass(
 
     monkeypatch.setattr(node_watch, "prepare_node", refuse)
     monkeypatch.setattr(node_watch, "RETRY_WAIT_S", 0.01)
-    settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=[NodeSettings(name="alone")])
-    dataset = Dataset.open(settings.dataset, "regtest", create=True)
     stop = threading.Event()
-    watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=Metrics(), stop=stop)
-    try:
-        watch.start(None, StoredBlocks((), None))
+    with watching(tmp_path, "alone", stop=stop) as (watch, _):
         wait_until(lambda: n_tries == 3 if waits else stop.is_set())
         assert stop.is_set() is not waits
-    finally:
-        stop.set()
-        watch.join()
     assert watch.error is error
 
 
@@ -60,6 +70,7 @@ def test_pauses_are_short_again_after_a_long_attempt(tmp_path: Path, monkeypatch
     """Failures of another month do not make a node wait: an attempt that lasted begins with short pauses."""
     pauses_s: list[float] = []
     stop = threading.Event()
+    passed_s = 0.0
 
     class Noted(Backoff):
         """Notes the length of each pause, and makes it 0."""
@@ -70,27 +81,19 @@ def test_pauses_are_short_again_after_a_long_attempt(tmp_path: Path, monkeypatch
             return 0.0
 
     def fail(*_arguments: object, **_options: object) -> PreparedNode:
+        nonlocal passed_s
         if len(pauses_s) == 5:
             stop.set()
         if len(pauses_s) == 3:
-            time.sleep(longest_s + 0.1)
+            passed_s += node_watch.LONGEST_WAIT_S + 1
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    longest_s = 4.0
     monkeypatch.setattr(node_watch, "prepare_node", fail)
     monkeypatch.setattr(node_watch, "Backoff", Noted)
-    monkeypatch.setattr(node_watch, "RETRY_WAIT_S", longest_s / 8)
-    monkeypatch.setattr(node_watch, "LONGEST_WAIT_S", longest_s)
-    settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=[NodeSettings(name="alone")])
-    dataset = Dataset.open(settings.dataset, "regtest", create=True)
-    watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=Metrics(), stop=stop)
-    try:
-        watch.start(None, StoredBlocks((), None))
+    monkeypatch.setattr(node_watch, "time", SimpleNamespace(monotonic=lambda: passed_s))
+    with watching(tmp_path, "alone", stop=stop):
         wait_until(stop.is_set)
-    finally:
-        stop.set()
-        watch.join()
-    assert pauses_s[:5] == [longest_s / part for part in (8, 4, 2, 8, 4)]
+    assert pauses_s[:5] == [node_watch.RETRY_WAIT_S * factor for factor in (1, 2, 4, 1, 2)]
 
 
 def test_a_node_that_waits_for_its_next_attempt_does_not_hang(
@@ -104,46 +107,24 @@ def test_a_node_that_waits_for_its_next_attempt_does_not_hang(
     monkeypatch.setattr(node_watch, "prepare_node", refuse)
     monkeypatch.setattr(node_watch, "RETRY_WAIT_S", 60.0)
     monkeypatch.setattr(node_watch, "TURN_S", 0.01)
-    settings = Settings(
-        chain="regtest",
-        dataset=tmp_path / "dataset",
-        node=[NodeSettings(name="one"), NodeSettings(name="two")],
-    )
-    dataset = Dataset.open(settings.dataset, "regtest", create=True)
-    stop, metrics = threading.Event(), Metrics()
-    watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
-    try:
-        watch.start(None, StoredBlocks((), None))
+    with watching(tmp_path, "one", "two", stop=threading.Event()) as (_, metrics):
         wait_until(lambda: "one" in metrics.states() and metrics.states()["one"].reason != "")
         failed_s = metrics.states()["one"].turn_s
         wait_until(lambda: metrics.states()["one"].turn_s > failed_s)
-    finally:
-        stop.set()
-        watch.join()
     assert metrics.states()["one"].reason == "NodeError: too old"
 
 
 def test_a_dataset_that_was_removed_stops_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service ends although another node is watched, and nothing makes the folder again, unmarked."""
-    settings = Settings(
-        chain="regtest",
-        dataset=tmp_path / "dataset",
-        node=[NodeSettings(name="one"), NodeSettings(name="two")],
-    )
-    dataset = Dataset.open(settings.dataset, "regtest", create=True)
+    folder = tmp_path / "dataset"
 
     def remove(*_arguments: object, **_options: object) -> PreparedNode:
-        shutil.rmtree(dataset.root)
+        shutil.rmtree(folder)
         raise DatasetError("the journal was removed")
 
     monkeypatch.setattr(node_watch, "prepare_node", remove)
-    stop, metrics = threading.Event(), Metrics()
-    watch = NodeWatch(settings.node[0], settings=settings, dataset=dataset, metrics=metrics, stop=stop)
-    try:
-        watch.start(None, StoredBlocks((), None))
+    stop = threading.Event()
+    with watching(tmp_path, "one", "two", stop=stop) as (_, metrics):
         wait_until(stop.is_set)
-    finally:
-        stop.set()
-        watch.join()
     assert metrics.states()["one"].reason == "DatasetError: the journal was removed"
-    assert not dataset.root.exists()
+    assert not folder.exists()
