@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import queue
 import shlex
 import signal
 import sys
@@ -242,13 +243,25 @@ def _stop_on_signals(stop: threading.Event) -> None:
     """Make the first SIGTERM, SIGINT or SIGHUP set `stop`, and a second one end the process at once.
 
     A terminal that closes sends SIGHUP. Under nohup the process ignores SIGHUP, and goes on ignoring it.
-    """
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
+    A thread sets `stop`, not the handler. The handler interrupts the main thread, which may just hold the
+    lock of `stop` because it waits for it; a handler that wanted this lock would wait for ever.
+    """
+    received: queue.SimpleQueue[int] = queue.SimpleQueue()  # its `put` may interrupt anything
+    is_stopping = False
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_stopping
+        if is_stopping or stop.is_set():
             os._exit(1)
+        is_stopping = True
+        received.put(number)
+
+    def pass_on() -> None:
+        received.get()
         stop.set()
 
+    threading.Thread(target=pass_on, name="signals", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handle)

@@ -61,6 +61,25 @@ def test_the_second_signal_ends_at_once(signals: str, status: int) -> None:
     assert subprocess.run([sys.executable, "-c", heard + STOPPED, signals], check=False).returncode == status
 
 
+INTERRUPTED_WAIT = """
+import os, signal, threading
+from collector.cli import _stop_on_signals
+for number in range(200):
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    kill = threading.Timer(0.001 + number / 1e5, os.kill, (os.getpid(), signal.SIGTERM))
+    kill.start()
+    while not stop.wait(0):
+        pass
+"""
+
+
+def test_a_signal_may_interrupt_the_wait_for_the_stop() -> None:
+    """A signal that comes while the main thread holds the lock of the stop event still stops the process."""
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED_WAIT], check=False, timeout=120)
+    assert ended.returncode == 0
+
+
 def test_what_began_under_nohup_outlives_its_terminal() -> None:
     """A process under nohup ignores SIGHUP, also after our handlers are set."""
     command = ["nohup", sys.executable, "-c", STOPPED, "SIGHUP"]
