@@ -5,10 +5,12 @@ it was built from, and nothing else on this machine. A query must be one stateme
 """
 
 import glob
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
 import duckdb
@@ -24,6 +26,7 @@ from collector.dataset.schema import CHAINS, DATASET_MARKER
 
 # DuckDB writes the file in the form of this older version, so that every client since then can read it.
 STORAGE: Final = "v1.4.0"
+USED_MEMORY: Final = 0.8  # of the machine's memory, by DuckDB's default
 MAGIC: Final = b"DUCK"  # behind the checksum of 8 bytes with which a database begins
 MAGIC_BYTES: Final = 12
 # Connections that are open now, so that Ctrl-C can stop their queries.
@@ -77,6 +80,51 @@ def connect(
     finally:
         _open.discard(connection)
         connection.close()
+
+
+class Cursors:
+    """Lends further connections to one database to threads.
+
+    Each has temporary views, tables and variables of its own.
+    """
+
+    def __init__(self, cursors: Iterable[duckdb.DuckDBPyConnection]) -> None:
+        self._all = tuple(cursors)
+        self._free: SimpleQueue[duckdb.DuckDBPyConnection] = SimpleQueue()
+        for cursor in self._all:
+            self._free.put(cursor)
+
+    @contextmanager
+    def lent(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Wait for a connection that nobody uses, and yield it."""
+        cursor = self._free.get()
+        try:
+            yield cursor
+        finally:
+            self._free.put(cursor)
+
+    def interrupt(self) -> None:
+        """Stop the queries that run now; each ends with duckdb.Error."""
+        for cursor in self._all:
+            cursor.interrupt()
+
+
+@contextmanager
+def open_cursors(connection: duckdb.DuckDBPyConnection, n_cursors: int) -> Iterator[Cursors]:
+    """Open so many further connections to the database of `connection`; Ctrl-C stops their queries, too."""
+    cursors = [connection.cursor() for _ in range(n_cursors)]
+    _open.update(cursors)
+    try:
+        yield Cursors(cursors)
+    finally:
+        for cursor in cursors:
+            _open.discard(cursor)
+            cursor.close()
+
+
+def default_memory_gb() -> float:
+    """Return the memory (10^9 bytes) that DuckDB may take where nothing else is said."""
+    return USED_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
 
 
 def interrupt_queries() -> None:

@@ -6,6 +6,7 @@ remove duplicates: a copy of the data would gain nothing. A small mart is a tabl
 part (parts.py), so marts can be read without the dataset. Only what changed is made.
 """
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -19,7 +20,7 @@ import duckdb
 from analysis.attribution.rules import RuleSet, load_rules
 from analysis.catalog import Catalog, load_catalog
 from analysis.checks import CheckResult, EarlierChecks, run_checks
-from analysis.database import connect, refuse_other_file
+from analysis.database import connect, default_memory_gb, refuse_other_file
 from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
 from analysis.fingerprints import versions_hash
@@ -45,6 +46,8 @@ __all__ = ["PLAN_COLUMNS", "BuildResult", "PlannedMart", "Progress", "Step", "bu
 
 # A mart of at most this size is stored in the database file, which any client reads alone.
 INSIDE_BYTES: Final = 8 << 20
+# So much memory is enough for each of several marts that are made at the same time.
+MART_GB: Final = 2
 
 Progress = Callable[[Step], None]
 
@@ -116,7 +119,17 @@ def build(
         if _is_finished(parts, database, stamp):
             return _finished(parts, database, time.monotonic() - start_s)
         catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-        work = _Build(catalog, opened, rule_set, parts, is_cut=is_cut, workers=workers, memory_gb=memory_gb)
+        n_at_once = _marts_at_once(threads, memory_gb) if workers is None else workers.n_at_once + 1
+        work = _Build(
+            catalog,
+            opened,
+            rule_set,
+            parts,
+            is_cut=is_cut,
+            n_at_once=n_at_once,
+            workers=workers,
+            memory_gb=memory_gb,
+        )
         with _appearing(database) as path:
             most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
             with (
@@ -151,6 +164,7 @@ class _Build:
         parts: PartsFolder,
         *,
         is_cut: bool,
+        n_at_once: int,
         workers: Workers | None,
         memory_gb: float | None,
     ) -> None:
@@ -159,6 +173,7 @@ class _Build:
         self._rules = rules
         self._parts = parts
         self._is_cut = is_cut
+        self._n_at_once = n_at_once
         self._workers = workers
         self._memory_gb = memory_gb
         self._facts: dict[str, Any] = {"chain": dataset.chain, "rules_hash": rules.hash}
@@ -166,7 +181,7 @@ class _Build:
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
         """Create raw views, staging, input tables and marts; run the checks; force the parts to disk."""
         self.marts = _marts(connection, self._catalog, self._dataset, self._rules, self._parts)
-        self.marts.is_cut = self._is_cut
+        self.marts.is_cut, self.marts.n_at_once = self._is_cut, self._n_at_once
         if self._workers is not None:
             self.marts.hands = self._handed_out(self._workers)
         create_staging(connection, self._catalog)
@@ -209,6 +224,13 @@ class _Build:
             raise DatabaseError(
                 f"{self._parts.folder} cannot be written ({error.strerror or error}); {database} is complete"
             ) from None
+
+
+def _marts_at_once(threads: int | None, memory_gb: float | None) -> int:
+    """Return how many marts are made at the same time: one per thread and per MART_GB of memory."""
+    n_threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    most_gb = default_memory_gb() if memory_gb is None else memory_gb
+    return max(1, min(n_threads, int(most_gb // MART_GB)))
 
 
 def _marts(

@@ -1,10 +1,11 @@
 """Find out which marts must be made again, say why, and make them as parts that the database names."""
 
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final, NamedTuple
 
 import duckdb
@@ -13,6 +14,7 @@ import pyarrow as pa
 from analysis.attribution.rules import RuleSet
 from analysis.candidates import CANDIDATES, candidate_inputs, candidate_parts
 from analysis.catalog import Catalog, FilledLate, Model
+from analysis.database import open_cursors
 from analysis.fingerprints import (
     READS,
     UNKNOWN,
@@ -25,7 +27,7 @@ from analysis.manifest import build_facts
 from analysis.parts import Inputs, LookedAt, MadeInRanges, Part, PartsFolder, Rows, Types, digest
 from analysis.ranges import RANGE, OneRange, Ranges, inputs_in_ranges
 from analysis.raw_contents import Content
-from analysis.schedule import Crew, Hands, Job, Making, Waiting, graph_of, make_all, open_crew, urgencies
+from analysis.schedule import Crew, Hands, graph_of, make_all, open_crew, urgencies
 from analysis.stored import Stored, of_parts, of_staging
 from collector.dataset.open import Dataset
 
@@ -112,8 +114,9 @@ def set_parameters(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
 class IncrementalMarts:
     """Decides in the order of a build which marts must be made (`plan`), and makes those (`make`).
 
-    Without `is_cut` every mart is made as a whole, also where its head has ranges or late columns. With
-    `hands` the parts are made by other processes, except those that are quicker made than handed out.
+    Without `is_cut` every mart is made as a whole, also where its head has ranges or late columns.
+    `n_at_once` marts are made at the same time. With `hands` the parts are made by other processes, except
+    those that are quicker made than handed out.
     """
 
     catalog: Catalog
@@ -123,6 +126,7 @@ class IncrementalMarts:
     raw: Mapping[str, Content]
     inputs: Mapping[str, pa.Table]
     is_cut: bool = True
+    n_at_once: int = 1
     hands: Hands | None = None
     used: list[Part] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
@@ -133,6 +137,8 @@ class IncrementalMarts:
         self._n_rows = {name: content.n_rows for name, content in self.raw.items()}  # and of stored marts
         self._walker = Ranges(self.catalog, self.stored, self._n_rows)
         self._crew: Crew | None = None
+        self._telling = threading.Lock()
+        self._is_given_up = False
 
     @property
     def rows_of_stored(self) -> Mapping[str, int]:
@@ -182,7 +188,7 @@ class IncrementalMarts:
 
         A mart of at most `inside_bytes` becomes a table of the database, a larger one a view on its parts.
         """
-        steps = _Steps([mart for mart in self.plan() if mart.action != "keep"], progress)
+        steps = _Steps([mart for mart in self.plan() if mart.action != "keep"], self.n_at_once, progress)
         found = self.fingerprints()
         self.parts.save()
         meanings = {
@@ -190,26 +196,35 @@ class IncrementalMarts:
         }
         self.stored.update(of_staging(self.catalog, self.dataset, self.raw, meanings))
         self._make_candidates(connection, found, steps, inside_bytes)
-        begin = partial(self._making, connection, found, steps, inside_bytes)
         models = {model.name: model for model in self._marts()}
-        if self.hands is None:
-            for model in models.values():
-                deque(begin(model), maxlen=0)
-            return found
         graph = graph_of(models.values())
-        with open_crew(self.hands, urgencies(graph)) as self._crew:
-            make_all(graph, lambda name: begin(models[name]), self._crew, self._keep)
+        crews = (
+            nullcontext() if self.hands is None else open_crew(self.hands, urgencies(graph), self.parts.add)
+        )
+        with open_cursors(connection, self.n_at_once) as cursors, crews as self._crew:
+
+            def make_mart(name: str) -> None:
+                with cursors.lent() as cursor:
+                    self._make_mart(cursor, found, steps, inside_bytes, models[name])
+
+            def give_up() -> None:
+                self._is_given_up = True
+                if self._crew is not None:
+                    self._crew.drop_waiting()
+                cursors.interrupt()
+
+            make_all(graph, make_mart, self.n_at_once, give_up)
         return found
 
-    def _making(
+    def _make_mart(
         self,
         connection: duckdb.DuckDBPyConnection,
         found: Fingerprints,
         steps: "_Steps",
         inside_bytes: int,
         model: Model,
-    ) -> Making:
-        """Make one mart and create it in the database; yield lists of jobs to wait for before it goes on."""
+    ) -> None:
+        """Make one mart and create it in the database."""
         if model.is_view:
             create_model(connection, model)
             found.contents[model.name] = digest(found.of_model(model))
@@ -219,19 +234,15 @@ class IncrementalMarts:
         bounded = self.catalog.bounded_columns(model.name)
         recipe = _Recipe(model.name, inputs_in_ranges(model, found), model.ordered_sql, types, bounded)
         if model.late is None:
-            parts = yield from self._parts(connection, model, recipe, found, steps)
+            parts = self._parts(connection, model, recipe, found, steps)
         else:
             early = recipe._replace(name=early_name(model.name))
-            early_parts = yield from self._parts(connection, model, early, found, steps)
+            early_parts = self._parts(connection, model, early, found, steps)
             recipe = recipe._replace(inputs=found.of_late(model.late, _content(early_parts)))
             filled = self._filled(connection, model, model.late, recipe, early_parts, found, steps)
-            parts = yield from self._several(recipe, filled, {})
+            parts = self._several(recipe, filled, {})
         self._create(connection, parts, types, inside_bytes)
         _note(found, model.name, parts)
-
-    def _keep(self, job: Job) -> None:
-        """Record the part that a job has made in another process."""
-        self.parts.add(job.future.result())
 
     def _marts(self) -> Iterator[Model]:
         """Yield the models of marts in build order; without `is_cut` they have no ranges or late columns."""
@@ -286,30 +297,30 @@ class IncrementalMarts:
         recipe: "_Recipe",
         found: Fingerprints,
         steps: "_Steps",
-    ) -> Waiting:
+    ) -> list[Part]:
         """Return all parts of a mart, whose late columns are null; make those that are missing."""
         set_parameters(connection, model)
         if model.ranges is not None:
             latest = self.parts.state.in_ranges.get(recipe.name)
             seen = {} if latest is None else dict(latest.rows)
             walk = self._walker.walk(connection, model, model.ranges, found, seen)
-            return (yield from self._several(recipe, self._ranges(connection, recipe, walk, steps), seen))
-        return (yield from self._whole(connection, model, recipe, steps))
+            return self._several(recipe, self._ranges(connection, recipe, walk, steps), seen)
+        return self._whole(connection, model, recipe, steps)
 
     def _whole(
         self, connection: duckdb.DuckDBPyConnection, model: Model, recipe: "_Recipe", steps: "_Steps"
-    ) -> Waiting:
+    ) -> list[Part]:
         """Return the single part of a mart that has no ranges; make it if it is missing."""
         n_rows = sum(self._n_rows.get(name, 0) for name in self.catalog.stored_below(model.name))
         crew = self._crew_for(n_rows)
         if crew is not None:
-            return (yield from self._made_elsewhere(crew, recipe, steps))
+            return [self._made_elsewhere(crew, recipe, steps)]
         with stand_ins(connection, self.catalog, model, None):
             return [self._made_here(connection, recipe, steps)]
 
     def _several(
-        self, recipe: "_Recipe", making: Iterator[Part | Job], seen: Mapping[str, LookedAt]
-    ) -> Waiting:
+        self, recipe: "_Recipe", making: Iterator["Part | Future[Part]"], seen: Mapping[str, LookedAt]
+    ) -> list[Part]:
         """Return the parts of a mart that has several; where one is missing, those that `making` yields.
 
         With these `seen` is recorded, which `making` may have filled.
@@ -317,9 +328,7 @@ class IncrementalMarts:
         parts = self.parts.find_ranges(recipe.name, recipe.inputs)
         if parts is None:
             begun_s = time.monotonic()
-            found = list(making)
-            yield [each for each in found if isinstance(each, Job)]
-            parts = [each.future.result() if isinstance(each, Job) else each for each in found]
+            parts = [each.result() if isinstance(each, Future) else each for each in list(making)]
             self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, seen)
         self.used += parts
         return parts
@@ -330,14 +339,15 @@ class IncrementalMarts:
         recipe: "_Recipe",
         walk: Iterator[OneRange],
         steps: "_Steps",
-    ) -> Iterator[Part | Job]:
-        """Yield a part for each range that `walk` yields, or the job that makes it where it is missing."""
+    ) -> Iterator["Part | Future[Part]"]:
+        """Yield a part for each range that `walk` yields, or its future where another process makes it."""
         self._begin(recipe.mart, steps)
         rows = self._rows_below(recipe.mart)
         has_ranges = False
         for one in walk:
             has_ranges = True
             part = self.parts.find(recipe.name, one.inputs)
+            self._begin(recipe.mart, steps)
             if part is not None:
                 yield part
             elif self._crew is not None:
@@ -357,8 +367,8 @@ class IncrementalMarts:
         early: list[Part],
         found: Fingerprints,
         steps: "_Steps",
-    ) -> Iterator[Part | Job]:
-        """Yield the parts of a mart with its late columns filled in, or the jobs that make those missing.
+    ) -> Iterator["Part | Future[Part]"]:
+        """Yield the parts of a mart with its late columns filled in, or futures of those made elsewhere.
 
         Each is made of several early parts together, of which a new day changes the last ones only.
         """
@@ -390,30 +400,30 @@ class IncrementalMarts:
         self.used.append(part)
         return part
 
-    def _made_elsewhere(self, crew: Crew, recipe: "_Recipe", steps: "_Steps") -> Waiting:
-        """Return one part, a Parquet file of a mart, as a list of one.
-
-        If it is missing, another process makes it; the job is yielded, in a list, to be waited for.
-        """
+    def _made_elsewhere(self, crew: Crew, recipe: "_Recipe", steps: "_Steps") -> Part:
+        """Return one part, a Parquet file of a mart; have another process make it if it is missing."""
         part = self.parts.find(recipe.name, recipe.inputs)
         if part is None:
             self._begin(recipe.mart, steps)
-            mart, rows = recipe.mart, self._rows_below(recipe.mart)
-            job = crew.begin(mart, recipe.name, recipe.inputs, rows)
-            yield [job]
-            part = job.future.result()
+            part = crew.begin(recipe.mart, recipe.name, recipe.inputs, self._rows_below(recipe.mart)).result()
         self.used.append(part)
-        return [part]
+        return part
 
     def _rows_below(self, mart: str) -> dict[str, Rows]:
         """Return how to read each stored mart that a mart reads, directly or through views, by name."""
         return {name: self._rows[name] for name in self.catalog.stored_below(mart) if name in self._rows}
 
     def _begin(self, mart: str, steps: "_Steps") -> None:
-        """Tell that a mart is made now, once."""
-        if mart not in self.made:
-            steps.tell(mart)
-            self.made.append(mart)
+        """Tell that a mart is made now, once; call it before each part.
+
+        Raises GivenUpError after an error in another mart.
+        """
+        if self._is_given_up:
+            raise GivenUpError(mart)
+        with self._telling:
+            if mart not in self.made:
+                steps.tell(mart)
+                self.made.append(mart)
 
     def _found(self, name: str, inputs: Inputs, *, in_ranges: bool) -> list[Part] | None:
         """Return the parts of a mart that were made of exactly these inputs; None if any is missing."""
@@ -431,6 +441,10 @@ class IncrementalMarts:
         self._rows[parts[0].name] = Rows(kind, rows)
         self._n_rows[parts[0].name] = sum(part.n_rows for part in parts)
         self.stored[parts[0].name] = of_parts(self.parts, parts, types)
+
+
+class GivenUpError(Exception):
+    """Ends the making of a mart after an error in another one, which is the one that is raised."""
 
 
 class _Recipe(NamedTuple):
@@ -454,22 +468,23 @@ class _Recipe(NamedTuple):
 class _Steps:
     """Counts the marts that a build may have to make, and reports to a callback how far it is."""
 
-    def __init__(self, planned: list[PlannedMart], progress: Callable[[Step], None]) -> None:
-        self._left = {mart.name: mart.last_s for mart in planned}
-        self._n_steps = len(planned)
+    def __init__(self, planned: list[PlannedMart], n_at_once: int, progress: Callable[[Step], None]) -> None:
+        self._last_s = {mart.name: mart.last_s for mart in planned}
+        self._left = set(self._last_s)
+        self._n_at_once = n_at_once
         self._progress = progress
 
     def reach(self, name: str) -> None:
         """Note that the build has come to this mart, which no longer counts among those that are left."""
-        self._name_s = self._left.pop(name, None)
+        self._left.discard(name)
 
     def tell(self, name: str) -> None:
         """Report to the callback that this mart is made now, and about how many seconds are left."""
-        seconds = [self._name_s, *self._left.values()]
+        seconds = [self._last_s.get(each) for each in (name, *self._left)]
         known = [second for second in seconds if second is not None]
-        left_s = sum(known) if len(known) == len(seconds) else None
-        number = self._n_steps - len(self._left)
-        self._progress(Step(name=name, number=number, n_steps=self._n_steps, left_s=left_s))
+        left_s = sum(known) / self._n_at_once if len(known) == len(seconds) else None
+        n_steps = len(self._last_s)
+        self._progress(Step(name=name, number=n_steps - len(self._left), n_steps=n_steps, left_s=left_s))
 
 
 def _groups(early: list[Part]) -> Iterator[list[Part]]:

@@ -13,6 +13,7 @@ import glob
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -122,6 +123,7 @@ class PartsFolder:
         self.folder = folder
         self.state = _read_state(folder)
         self._newest = {part.name: part for part in self.state.parts.values()}
+        self._recording = threading.Lock()  # several threads make parts
 
     def path(self, part: Part) -> Path:
         """Return the path of a part, which is a Parquet file of a mart."""
@@ -148,8 +150,9 @@ class PartsFolder:
         """
         files = [part.file for part in parts]
         made = MadeInRanges(inputs=dict(inputs), files=files, wall_s=wall_s, rows=rows)
-        self.state.in_ranges[name] = made
-        self._log({"name": name, "in_ranges": _as_record(made)})
+        with self._recording:
+            self.state.in_ranges[name] = made
+            self._log({"name": name, "in_ranges": _as_record(made)})
 
     def latest(self, name: str) -> Part | MadeInRanges | None:
         """Return the record of how a mart was made last, whatever its inputs; None if it never was."""
@@ -171,9 +174,10 @@ class PartsFolder:
 
     def add(self, part: Part) -> Part:
         """Record a part whose file was written, in memory and in parts.log; return the part."""
-        self.state.parts.pop(part.file, None)
-        self.state.parts[part.file] = self._newest[part.name] = part
-        self._log({"part": _as_record(part)})
+        with self._recording:
+            self.state.parts.pop(part.file, None)
+            self.state.parts[part.file] = self._newest[part.name] = part
+            self._log({"part": _as_record(part)})
         return part
 
     def rows_sql(self, parts: list[Part], types: Types) -> str:

@@ -1,6 +1,5 @@
 """Have the parts of marts made by processes of this machine, each with a DuckDB of one thread."""
 
-import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -8,6 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Final
 
+from analysis.database import default_memory_gb
 from analysis.errors import DatabaseError
 from analysis.parts import Part
 from analysis.tasks import Task, Workplace, make_part
@@ -15,7 +15,6 @@ from collector.child_processes import open_process_pool
 
 ATTEMPTS: Final = 3  # at one part, where the processes end in the middle of it
 PRELOADED: Final = ["analysis.tasks"]
-USED_MEMORY: Final = 0.8  # of the machine's memory, by all DuckDBs together
 
 
 class ProcessWorkers:
@@ -75,6 +74,4 @@ def memory_of_each_gb(memory_gb: float | None, n_workers: int) -> float:
 
     None stands for four fifths of the machine's memory.
     """
-    if memory_gb is None:
-        memory_gb = USED_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return memory_gb / (n_workers + 1)
+    return (default_memory_gb() if memory_gb is None else memory_gb) / (n_workers + 1)

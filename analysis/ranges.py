@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -199,7 +200,7 @@ class Ranges:
 
     `stored` has the files of those relations that have any, `n_rows` the number of rows of each relation.
     `rows` keeps the content and the extent of the rows that ranges read in this build, by a hash of how they
-    are selected.
+    are selected. Several threads may walk different marts.
     """
 
     catalog: Catalog
@@ -207,6 +208,7 @@ class Ranges:
     n_rows: Mapping[str, int]
     rows: dict[str, LookedAt] = field(default_factory=dict)
     _small: dict[str, Mapping[int, LookedAt]] = field(default_factory=dict)
+    _looking: dict[str, Lock] = field(default_factory=dict)  # so that of two threads one asks a query
     _firsts: dict[str, list[int]] = field(default_factory=dict)
 
     def walk(
@@ -346,11 +348,12 @@ class Ranges:
 
         That is the content and the extent of the rows. The result is kept for other marts.
         """
-        if grouped not in self._small:
-            rows = connection.execute(grouped).fetchall()
-            self._small[grouped] = {
-                first: each.looked(n_rows, total, both) for first, n_rows, total, *both in rows
-            }
+        with self._looking.setdefault(grouped, Lock()):
+            if grouped not in self._small:
+                rows = connection.execute(grouped).fetchall()
+                self._small[grouped] = {
+                    first: each.looked(n_rows, total, both) for first, n_rows, total, *both in rows
+                }
         return self._small[grouped]
 
 

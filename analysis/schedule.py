@@ -1,20 +1,18 @@
-"""Make several marts at the same time: each begins as soon as the marts that it reads are done.
+"""Make several marts at the same time, each in a thread, as soon as the marts that it reads are done.
 
-The making of a mart is a generator. It hands jobs, the parts to be made, to a crew, yields those that it must
-wait for, and goes on when they are done. So a single thread uses the DuckDB of the build, and other threads
-wait for the jobs.
+A thread makes the parts of its mart with a DuckDB connection of its own, or has a crew of other processes
+make them, and waits.
 """
 
 import graphlib
+import heapq
 import itertools
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import queue
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from queue import PriorityQueue, SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from analysis.catalog import Model
 from analysis.parts import Inputs, Part, Rows
@@ -47,28 +45,28 @@ class Hands(Protocol):
         """
 
 
-@dataclass(eq=False)
-class Job:
+class Job(NamedTuple):
     """Holds one part of a mart that another process is to make: the call that makes it, and its future."""
 
     work: Callable[[], Part]
-    future: Future[Part] = field(default_factory=Future)
-
-
-# The making of a mart: it yields the jobs that must end before it goes on.
-Making = Generator[list[Job], None, None]
-Waiting = Generator[list[Job], None, list[Part]]
+    future: Future[Part]
 
 
 class Crew:
-    """Runs jobs (each makes a part of a mart) in threads, the most urgent first; returns them as they end."""
+    """Has other processes make parts, those of the most urgent mart first; `keep` records each part."""
 
-    def __init__(self, hands: Hands, urgencies: Mapping[str, int], threads: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        hands: Hands,
+        urgencies: Mapping[str, int],
+        keep: Callable[[Part], Part],
+        threads: ThreadPoolExecutor,
+    ) -> None:
         self._hands = hands
         self._urgencies = urgencies
+        self._keep = keep
         self._threads = threads
-        self._waiting: PriorityQueue[tuple[int, int, Job]] = PriorityQueue()
-        self._ended: SimpleQueue[Job] = SimpleQueue()
+        self._waiting: queue.PriorityQueue[tuple[int, int, Job]] = queue.PriorityQueue()
         self._numbers = itertools.count()
 
     def begin(
@@ -80,37 +78,43 @@ class Crew:
         *,
         early: str | None = None,
         piece: Piece | None = None,
-    ) -> Job:
-        """Queue one part to be made as by `Hands.made`, and return its Job at once.
+    ) -> Future[Part]:
+        """Queue one part to be made as by `Hands.made`, and return its future at once.
 
-        It begins when a thread is free and no job of a more urgent mart waits.
+        It begins when a thread is free and no part of a more urgent mart waits.
         """
-        job = Job(partial(self._hands.made, mart, name, inputs, rows, early, piece))
+        job = Job(partial(self._hands.made, mart, name, inputs, rows, early, piece), Future())
         self._waiting.put((-self._urgencies[mart], next(self._numbers), job))
         self._threads.submit(self._do_most_urgent)
-        return job
+        return job.future
 
-    def next_ended(self) -> Job:
-        """Wait until a job ends, with a part or with an error, and return the job."""
-        return self._ended.get()
+    def drop_waiting(self) -> None:
+        """Cancel the parts that were not begun."""
+        for job in self._jobs_waiting():
+            job.future.cancel()
+
+    def _jobs_waiting(self) -> Iterator[Job]:
+        """Take the jobs out of the queue, the most urgent first, until there is none."""
+        while True:
+            try:
+                *_, job = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            yield job
 
     def _do_most_urgent(self) -> None:
-        *_, job = self._waiting.get_nowait()
-        try:
-            job.future.set_result(job.work())
-        except BaseException as error:  # noqa: BLE001 - raised again by the result of the future
-            job.future.set_exception(error)
-        self._ended.put(job)
+        for job in itertools.islice(self._jobs_waiting(), 1):
+            try:
+                job.future.set_result(self._keep(job.work()))
+            except BaseException as error:  # noqa: BLE001 - raised again by the result of the future
+                job.future.set_exception(error)
 
 
 @contextmanager
-def open_crew(hands: Hands, urgencies: Mapping[str, int]) -> Iterator[Crew]:
-    """Yield a Crew that orders jobs by `urgencies`; at the end drop jobs that did not begin, await others."""
+def open_crew(hands: Hands, urgencies: Mapping[str, int], keep: Callable[[Part], Part]) -> Iterator[Crew]:
+    """Yield a Crew that orders parts by `urgencies`; at the end wait for those that were begun."""
     with ThreadPoolExecutor(hands.n_at_once) as threads:
-        try:
-            yield Crew(hands, urgencies, threads)
-        finally:
-            threads.shutdown(cancel_futures=True)
+        yield Crew(hands, urgencies, keep, threads)
 
 
 def graph_of(models: Iterable[Model]) -> dict[str, frozenset[str]]:
@@ -133,35 +137,30 @@ def urgencies(graph: Graph) -> dict[str, int]:
 
 
 def make_all(
-    graph: Graph, making: Callable[[str], Making], crew: Crew, keep: Callable[[Job], object]
+    graph: Graph, make: Callable[[str], object], n_at_once: int, give_up: Callable[[], object]
 ) -> None:
-    """Make every mart of a graph, each after those that it reads.
+    """Make every mart of a graph, each after those that it reads, `n_at_once` at the same time in threads.
 
-    `making` begins the mart of a name, and `keep` is called with each job that has ended.
+    `make` makes the mart of a name. Of those that can be made, the one with the longest way behind it comes
+    first. After an error no other mart is begun, and `give_up` is called, which shortens the work of those
+    that were; the first error is raised when they have ended.
     """
     order = graphlib.TopologicalSorter(graph)
     order.prepare()
     urgency = urgencies(graph)
-    begun: dict[str, Making] = {}
-    awaited: dict[Job, str] = {}
-    n_awaited: Counter[str] = Counter()
-
-    def go_on(name: str) -> None:
-        for jobs in begun[name]:
-            if jobs:
-                awaited.update(dict.fromkeys(jobs, name))
-                n_awaited[name] = len(jobs)
-                return
-        order.done(name)
-
-    while order.is_active():
-        for name in sorted(order.get_ready(), key=lambda each: (-urgency[each], each)):
-            begun[name] = making(name)
-            go_on(name)
-        if awaited:
-            job = crew.next_ended()
-            keep(job)
-            name = awaited.pop(job)
-            n_awaited[name] -= 1
-            if not n_awaited[name]:
-                go_on(name)
+    ready: list[tuple[int, str]] = []
+    made: dict[Future[object], str] = {}
+    with ThreadPoolExecutor(n_at_once, "mart") as threads:
+        try:
+            while order.is_active():
+                for name in order.get_ready():
+                    heapq.heappush(ready, (-urgency[name], name))
+                while ready and len(made) < n_at_once:
+                    _, name = heapq.heappop(ready)
+                    made[threads.submit(make, name)] = name
+                for future in wait(made, return_when=FIRST_COMPLETED).done:
+                    future.result()
+                    order.done(made.pop(future))
+        except BaseException:
+            give_up()
+            raise

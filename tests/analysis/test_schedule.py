@@ -16,7 +16,7 @@ from analysis.errors import DatabaseError
 from analysis.parts import Inputs, Part, Rows
 from analysis.processes import ProcessWorkers, memory_of_each_gb
 from analysis.ranges import Piece
-from analysis.schedule import Crew, Making, make_all, open_crew, urgencies
+from analysis.schedule import Crew, make_all, open_crew, urgencies
 from analysis.tasks import Task, Workplace
 from tests.analysis.days import PlantedDays
 from tests.analysis.test_same_build import contents
@@ -54,51 +54,118 @@ class Threads:
         )
 
 
-def made_by(crew: Crew, n_parts: int, done: list[str]) -> Callable[[str], Making]:
+def made_by(crew: Crew, n_parts: int, done: list[str]) -> Callable[[str], None]:
     """Return the making of marts of `n_parts` parts each; `done` gets the names of marts that are done."""
 
-    def making(name: str) -> Making:
-        yield [crew.begin(name, name, {"part": str(number)}, {}) for number in range(n_parts)]
+    def make(name: str) -> None:
+        parts = [crew.begin(name, name, {"part": str(number)}, {}) for number in range(n_parts)]
+        for part in parts:
+            part.result()
         done.append(name)
 
-    return making
+    return make
 
 
 def test_a_mart_begins_when_all_that_it_reads_is_done() -> None:
     """The mart with the longest way behind it comes first; each part is kept once."""
-    hands, done, kept = Threads(), list[str](), list[str]()
-    with open_crew(hands, urgencies(GRAPH)) as crew:
-        make_all(GRAPH, made_by(crew, 2, done), crew, lambda job: kept.append(job.future.result().name))
+    hands, done, kept = Threads(), list[str](), list[Part]()
+
+    def keep(part: Part) -> Part:
+        kept.append(part)
+        return part
+
+    with open_crew(hands, urgencies(GRAPH), keep) as crew:
+        make_all(GRAPH, made_by(crew, 2, done), 2, crew.drop_waiting)
 
     assert urgencies(GRAPH) == {"a": 3, "b": 2, "c": 2, "d": 1, "e": 1}
-    assert sorted(kept) == sorted(hands.begun) == [name for name in "abcde" for _ in range(2)]
+    assert (
+        sorted(part.name for part in kept)
+        == sorted(hands.begun)
+        == [name for name in "abcde" for _ in range(2)]
+    )
     assert hands.begun[:2] == ["a", "a"]
     assert done.index("a") < min(done.index("b"), done.index("c"))
     assert max(done.index("b"), done.index("c")) < done.index("d")
 
 
-def test_marts_that_do_not_read_each_other_are_made_at_the_same_time() -> None:
-    """Two jobs wait for each other, which only ends where both have begun."""
+@pytest.mark.parametrize("n_at_once", [1, 2])
+def test_marts_are_made_in_threads_the_most_urgent_first(n_at_once: int) -> None:
+    """With one thread the order is fixed; with two, those that do not read each other wait for each other."""
+    both = threading.Barrier(2, timeout=60)
+    begun = list[str]()
+
+    def make(name: str) -> None:
+        begun.append(name)
+        if n_at_once == 2 and name in "bc":
+            both.wait()
+
+    make_all(GRAPH, make, n_at_once, lambda: None)
+
+    assert begun == list("abcde") if n_at_once == 1 else sorted(begun) == list("abcde")
+
+
+def test_parts_of_marts_that_do_not_read_each_other_are_made_at_the_same_time() -> None:
+    """Two parts wait for each other, which only ends where both have begun."""
     both = threading.Barrier(2, timeout=60)
     hands, done = Threads(2, lambda name: both.wait() if name in "bc" else None), list[str]()
-    with open_crew(hands, urgencies(GRAPH)) as crew:
-        make_all(GRAPH, made_by(crew, 1, done), crew, lambda job: job.future.result())
+    with open_crew(hands, urgencies(GRAPH), lambda part: part) as crew:
+        make_all(GRAPH, made_by(crew, 1, done), 3, crew.drop_waiting)
 
     assert sorted(done) == list("abcde")
 
 
 def test_a_failed_part_ends_the_build_and_begins_no_other() -> None:
-    """The error comes out as it is; what waited for its turn is dropped."""
+    """The error comes out as it is, and no other mart is begun."""
 
     def fail(name: str) -> None:
         raise DatabaseError(f"{name} fails")
 
     hands, done = Threads(1, fail), list[str]()
-    with pytest.raises(DatabaseError, match="a fails"), open_crew(hands, urgencies(GRAPH)) as crew:
-        make_all(GRAPH, made_by(crew, 1, done), crew, lambda job: job.future.result())
+    with (
+        pytest.raises(DatabaseError, match="a fails"),
+        open_crew(hands, urgencies(GRAPH), lambda part: part) as crew,
+    ):
+        make_all(GRAPH, made_by(crew, 3, done), 2, crew.drop_waiting)
 
     assert done == []
     assert set(hands.begun) <= {"a", "e"}
+
+
+def test_parts_that_wait_are_dropped_and_the_one_in_work_ends() -> None:
+    """Who waits for a dropped part is told, and does not wait for ever."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def work(_name: str) -> None:
+        began.set()
+        assert go_on.wait(60)
+
+    with open_crew(Threads(1, work), urgencies(GRAPH), lambda part: part) as crew:
+        first, second = (crew.begin("a", "a", {"part": str(number)}, {}) for number in range(2))
+        assert began.wait(60)
+        crew.drop_waiting()
+        go_on.set()
+
+    assert first.result().name == "a"
+    assert second.cancelled()
+
+
+def test_an_error_shortens_the_work_of_other_threads() -> None:
+    """A mart that fails has `give_up` called, and its error is raised when the other mart has ended."""
+    given_up, other_began = threading.Event(), threading.Event()
+    ended = list[str]()
+
+    def make(name: str) -> None:
+        if name == "a":
+            assert other_began.wait(60)
+            raise DatabaseError("a fails")
+        other_began.set()
+        assert given_up.wait(60)
+        ended.append(name)
+
+    with pytest.raises(DatabaseError, match="a fails"):
+        make_all(GRAPH, make, 2, given_up.set)
+
+    assert ended == ["e"]
 
 
 class Mortal(ProcessWorkers):
