@@ -7,12 +7,14 @@ table `check_results` of the database, so that the report can show them.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import duckdb
 
 from analysis.catalog import Catalog, Model, Severity
+from analysis.database import open_cursors
 from analysis.errors import DatabaseError
 from analysis.fingerprints import Fingerprints
 from analysis.parts import digest
@@ -82,19 +84,27 @@ class EarlierChecks:
 
 
 def run_checks(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, earlier: EarlierChecks | None = None
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    earlier: EarlierChecks | None = None,
+    *,
+    n_at_once: int = 1,
 ) -> tuple[CheckResult, ...]:
     """Run every check of the catalog, and for each model a check that its grain is unique.
+
+    `n_at_once` of them run at the same time.
 
     The results are returned, and stored in the table `check_results`. With `earlier`, a check whose inputs
     did not change is not run: its earlier result is used. The results of this run are then written into
     `earlier`.
     """
-    checks = tuple(_checks(catalog))
-    if earlier is None:
-        results = tuple(_run(connection, check) for check in checks)
-    else:
-        results = tuple(_run_if_changed(connection, check, earlier) for check in checks)
+    with open_cursors(connection, n_at_once) as cursors, ThreadPoolExecutor(n_at_once, "check") as threads:
+
+        def result(check: _Check) -> CheckResult:
+            with cursors.lent() as cursor:
+                return _run(cursor, check) if earlier is None else _run_if_changed(cursor, check, earlier)
+
+        results = tuple(threads.map(result, _checks(catalog)))
     connection.execute(
         "CREATE TABLE check_results"
         " (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT, missing VARCHAR)"

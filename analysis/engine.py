@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import duckdb
 from analysis.attribution.rules import RuleSet, load_rules
 from analysis.catalog import Catalog, load_catalog
 from analysis.checks import CheckResult, EarlierChecks, run_checks
-from analysis.database import connect, default_memory_gb, refuse_other_file
+from analysis.database import connect, default_memory_gb, open_cursors, refuse_other_file
 from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
 from analysis.fingerprints import versions_hash
@@ -119,14 +120,13 @@ def build(
         if _is_finished(parts, database, stamp):
             return _finished(parts, database, time.monotonic() - start_s)
         catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-        n_at_once = _marts_at_once(threads, memory_gb) if workers is None else workers.n_at_once + 1
         work = _Build(
             catalog,
             opened,
             rule_set,
             parts,
             is_cut=is_cut,
-            n_at_once=n_at_once,
+            n_at_once=_queries_at_once(threads, memory_gb),
             workers=workers,
             memory_gb=memory_gb,
         )
@@ -184,15 +184,18 @@ class _Build:
         self.marts.is_cut, self.marts.n_at_once = self._is_cut, self._n_at_once
         if self._workers is not None:
             self.marts.hands = self._handed_out(self._workers)
+            self.marts.n_at_once += self._workers.n_at_once  # each of so many may wait for a worker
         create_staging(connection, self._catalog)
         for name, table in self.marts.inputs.items():
             create_input(connection, name, table)
         fingerprints = self.marts.make(connection, inside_bytes, progress)
-        write_comments(connection, self._catalog)
         n_steps = len(self.marts.made)
         progress(Step(name="checks", number=n_steps, n_steps=n_steps, left_s=None))
         earlier = EarlierChecks(fingerprints, self._parts.state.checks, self.marts.stored)
-        checks = run_checks(connection, self._catalog, earlier)
+        with open_cursors(connection, 1) as cursors, cursors.lent() as cursor, ThreadPoolExecutor(1) as aside:
+            commented = aside.submit(write_comments, cursor, self._catalog)
+            checks = run_checks(connection, self._catalog, earlier, n_at_once=self._n_at_once)
+            commented.result()
         self._facts["checks"] = [asdict(check) for check in checks]
         known = self.marts.rows_of_stored
         self._facts["n_rows"] = {
@@ -226,8 +229,8 @@ class _Build:
             ) from None
 
 
-def _marts_at_once(threads: int | None, memory_gb: float | None) -> int:
-    """Return how many marts are made at the same time: one per thread and per MART_GB of memory."""
+def _queries_at_once(threads: int | None, memory_gb: float | None) -> int:
+    """Return how many marts or checks run at the same time: one per thread and per MART_GB of memory."""
     n_threads = len(os.sched_getaffinity(0)) if threads is None else threads
     most_gb = default_memory_gb() if memory_gb is None else memory_gb
     return max(1, min(n_threads, int(most_gb // MART_GB)))
