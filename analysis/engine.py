@@ -120,16 +120,7 @@ def build(
         if _is_finished(parts, database, stamp):
             return _finished(parts, database, time.monotonic() - start_s)
         catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-        work = _Build(
-            catalog,
-            opened,
-            rule_set,
-            parts,
-            is_cut=is_cut,
-            n_at_once=_queries_at_once(threads, memory_gb),
-            workers=workers,
-            memory_gb=memory_gb,
-        )
+        work = _Build(catalog, opened, rule_set, parts, is_cut, workers, memory_gb, threads)
         with _appearing(database) as path:
             most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
             with (
@@ -153,48 +144,40 @@ def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -
         return _marts(connection, load_catalog(), opened, rule_set, parts).plan()
 
 
+@dataclass
 class _Build:
-    """Makes the database and the parts of marts of one build."""
+    """Makes the database and the parts of marts of one build; the fields are arguments of `build`."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        dataset: Dataset,
-        rules: RuleSet,
-        parts: PartsFolder,
-        *,
-        is_cut: bool,
-        n_at_once: int,
-        workers: Workers | None,
-        memory_gb: float | None,
-    ) -> None:
-        self._catalog = catalog
-        self._dataset = dataset
-        self._rules = rules
-        self._parts = parts
-        self._is_cut = is_cut
-        self._n_at_once = n_at_once
-        self._workers = workers
-        self._memory_gb = memory_gb
-        self._facts: dict[str, Any] = {"chain": dataset.chain, "rules_hash": rules.hash}
+    catalog: Catalog
+    dataset: Dataset
+    rules: RuleSet
+    parts: PartsFolder
+    is_cut: bool
+    workers: Workers | None
+    memory_gb: float | None
+    threads: int | None
+
+    def __post_init__(self) -> None:
+        self._facts: dict[str, Any] = {"chain": self.dataset.chain, "rules_hash": self.rules.hash}
 
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
         """Create raw views, staging, input tables and marts; run the checks; force the parts to disk."""
-        self.marts = _marts(connection, self._catalog, self._dataset, self._rules, self._parts)
-        self.marts.is_cut, self.marts.n_at_once = self._is_cut, self._n_at_once
-        if self._workers is not None:
-            self.marts.hands = self._handed_out(self._workers)
-            self.marts.n_at_once += self._workers.n_at_once  # each of so many may wait for a worker
-        create_staging(connection, self._catalog)
+        self.marts = _marts(connection, self.catalog, self.dataset, self.rules, self.parts)
+        n_at_once = _queries_at_once(self.threads, self.memory_gb)
+        self.marts.is_cut, self.marts.n_at_once = self.is_cut, n_at_once
+        if self.workers is not None:
+            self.marts.hands = self._handed_out(self.workers)
+            self.marts.n_at_once += self.workers.n_at_once  # each of so many may wait for a worker
+        create_staging(connection, self.catalog)
         for name, table in self.marts.inputs.items():
             create_input(connection, name, table)
         fingerprints = self.marts.make(connection, inside_bytes, progress)
         n_steps = len(self.marts.made)
         progress(Step(name="checks", number=n_steps, n_steps=n_steps, left_s=None))
-        earlier = EarlierChecks(fingerprints, self._parts.state.checks, self.marts.stored)
+        earlier = EarlierChecks(fingerprints, self.parts.state.checks, self.marts.stored)
         with open_cursors(connection, 1) as cursors, cursors.lent() as cursor, ThreadPoolExecutor(1) as aside:
-            commented = aside.submit(write_comments, cursor, self._catalog)
-            checks = run_checks(connection, self._catalog, earlier, n_at_once=self._n_at_once)
+            commented = aside.submit(write_comments, cursor, self.catalog)
+            checks = run_checks(connection, self.catalog, earlier, n_at_once=n_at_once)
             commented.result()
         self._facts["checks"] = [asdict(check) for check in checks]
         known = self.marts.rows_of_stored
@@ -202,19 +185,19 @@ class _Build:
             model.name: known[model.name]
             if model.name in known
             else connection.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]  # noqa: S608 - a file name of ours
-            for model in self._catalog.layer("marts")
+            for model in self.catalog.layer("marts")
         }
         connection.execute("CHECKPOINT")
-        self._parts.sync()
+        self.parts.sync()
 
     def _handed_out(self, workers: Workers) -> HandedOut:
         """Return the object that has workers make the parts of this build."""
         workplace = Workplace(
-            dataset=self._dataset.root,
-            chain=self._dataset.chain,
-            folder=self._parts.folder,
+            dataset=self.dataset.root,
+            chain=self.dataset.chain,
+            folder=self.parts.folder,
             inputs={name: arrow_stream(table) for name, table in self.marts.inputs.items()},
-            memory_gb=self._memory_gb,
+            memory_gb=self.memory_gb,
         )
         return HandedOut(workplace=workplace, workers=workers)
 
@@ -222,10 +205,10 @@ class _Build:
         """Record that the database of this build is in place, and remove parts that are no longer needed."""
         facts = self._facts | {"stamp": stamp, "file": _identity(database)}
         try:
-            self._parts.finish(self.marts.used, facts)
+            self.parts.finish(self.marts.used, facts)
         except OSError as error:
             raise DatabaseError(
-                f"{self._parts.folder} cannot be written ({error.strerror or error}); {database} is complete"
+                f"{self.parts.folder} cannot be written ({error.strerror or error}); {database} is complete"
             ) from None
 
 
