@@ -7,14 +7,13 @@ table `check_results` of the database, so that the report can show them.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import duckdb
 
 from analysis.catalog import Catalog, Model, Severity
-from analysis.database import open_cursors
+from analysis.database import in_threads
 from analysis.errors import DatabaseError
 from analysis.fingerprints import Fingerprints
 from analysis.parts import digest
@@ -98,13 +97,14 @@ def run_checks(
     did not change is not run: its earlier result is used. The results of this run are then written into
     `earlier`.
     """
-    with open_cursors(connection, n_at_once) as cursors, ThreadPoolExecutor(n_at_once, "check") as threads:
 
-        def result(check: _Check) -> CheckResult:
-            with cursors.lent() as cursor:
-                return _run(cursor, check) if earlier is None else _run_if_changed(cursor, check, earlier)
+    def result(check: _Check, own: duckdb.DuckDBPyConnection) -> CheckResult:
+        return _run(own, check) if earlier is None else _run_if_changed(own, check, earlier)
 
-        results = tuple(threads.map(result, _checks(catalog)))
+    if n_at_once == 1:
+        results = tuple(result(check, connection) for check in _checks(catalog))
+    else:
+        results = tuple(in_threads(connection, n_at_once, result, _checks(catalog)))
     connection.execute(
         "CREATE TABLE check_results"
         " (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT, missing VARCHAR)"

@@ -7,11 +7,12 @@ it was built from, and nothing else on this machine. A query must be one stateme
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, TypeVar
 
 import duckdb
 
@@ -31,6 +32,9 @@ MAGIC: Final = b"DUCK"  # behind the checksum of 8 bytes with which a database b
 MAGIC_BYTES: Final = 12
 # Connections that are open now, so that Ctrl-C can stop their queries.
 _open: Final[set[duckdb.DuckDBPyConnection]] = set()
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze|\s*\([^)]*\))?\s", re.IGNORECASE)
 MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
@@ -120,6 +124,25 @@ def open_cursors(connection: duckdb.DuckDBPyConnection, n_cursors: int) -> Itera
         for cursor in cursors:
             _open.discard(cursor)
             cursor.close()
+
+
+def in_threads(
+    connection: duckdb.DuckDBPyConnection,
+    n_threads: int,
+    work: Callable[[Item, duckdb.DuckDBPyConnection], Result],
+    items: Iterable[Item],
+) -> Iterator[Result]:
+    """Yield `work(item, cursor)` for each item, in order; so many threads work at the same time.
+
+    Each has a further connection to the database. After an error no other item is begun.
+    """
+    with open_cursors(connection, n_threads) as cursors, ThreadPoolExecutor(n_threads) as threads:
+
+        def work_on(item: Item) -> Result:
+            with cursors.lent() as cursor:
+                return work(item, cursor)
+
+        yield from threads.map(work_on, items)
 
 
 def default_memory_gb() -> float:

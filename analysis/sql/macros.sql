@@ -60,6 +60,27 @@ ratio_interval(
 -- Test
 select block_multiple_interval([struct_pack(taken := 3, offered := 2)], 5).high is null;
 
+-- Twice the rank in a block, from 1, of which (rank - 0.5) / n_pairs is given: a whole number, as equals share a rank.
+create macro twice_rank(rank_ratio, n_pairs) as
+cast(round(2 * (rank_ratio * n_pairs + 0.5)) as bigint);
+-- Test
+select twice_rank(1 / 3, 3) = 3 and twice_rank(0.5e0, 1) = 2;
+
+-- The logistic regression of which transactions blocks took, from a list of pairs of a block and a transaction.
+create macro inclusion_model_of(pairs) as
+inclusion_model(
+    list_transform(pairs, lambda pair: cast(pair.is_taken as double)),
+    list_transform(pairs, lambda pair: cast(pair.height as double)),
+    list_transform(pairs, lambda pair: pair.package),
+    list_transform(pairs, lambda pair: pair.waiting),
+    list_transform(pairs, lambda pair: pair.size)
+);
+-- Test
+select
+    inclusion_model_of(
+        [struct_pack(is_taken := true, height := 1, package := 1e0, waiting := 1e0, size := 1e0)]
+    ).package is null;
+
 -- Whether a block was chosen by feerate: its pool orders by feerate, and more of its n_values feerates are in order than
 -- chance explains. A block in which most places were sold is less than half in order, and looks like a first-come block
 -- where what was sold stands in order of arrival. So a first-come block needs more: one random order of 5,000 has it.

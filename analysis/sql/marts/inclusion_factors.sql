@@ -33,46 +33,52 @@ enough_data = "BOOLEAN  at least min_inclusion_blocks blocks"
 */
 with
 
-ranks as (
+-- Twice the ranks are whole numbers again, so that a block without a lost pair has exactly all of them.
+sums as (
     select
         block_hash,
         pool,
-        is_taken,
-        n_pairs,
-        unnest(
-            [
-                struct_pack(factor := 'package', rank_ratio := package_rank_ratio),
-                struct_pack(factor := 'cluster', rank_ratio := cluster_rank_ratio),
-                struct_pack(factor := 'plain', rank_ratio := feerate_rank_ratio),
-                struct_pack(factor := 'waiting', rank_ratio := waiting_rank_ratio),
-                struct_pack(factor := 'size', rank_ratio := size_rank_ratio)
-            ]
-        ) as ranked
+        count(*) filter (where is_taken) as n_taken,
+        count(*) filter (where not is_taken) as n_left,
+        sum(twice_rank(package_rank_ratio, n_pairs)) filter (where is_taken) as package_sum,
+        sum(twice_rank(cluster_rank_ratio, n_pairs)) filter (where is_taken) as cluster_sum,
+        sum(twice_rank(feerate_rank_ratio, n_pairs)) filter (where is_taken) as plain_sum,
+        sum(twice_rank(waiting_rank_ratio, n_pairs)) filter (where is_taken) as waiting_sum,
+        sum(twice_rank(size_rank_ratio, n_pairs)) filter (where is_taken) as size_sum
     from inclusion_sample
+    group by block_hash, pool
 ),
 
--- Sum of the ranks of the taken ones, less what it is at least, is the number of pairs they win. A rank is a multiple of
--- one half, and is made one again, so that a block without a lost pair has exactly all of them.
+-- Sum of the ranks of the taken ones, less what it is at least, is the number of pairs they win.
 wins as (
     select
         block_hash,
         pool,
-        ranked.factor,
-        count(*) filter (where is_taken) as n_taken,
-        count(*) filter (where not is_taken) as n_left,
-        ordered_sum(case when is_taken then round(2 * (ranked.rank_ratio * n_pairs + 0.5)) / 2 end) as rank_sum
-    from ranks
-    group by block_hash, pool, ranked.factor
+        n_taken,
+        n_left,
+        unnest(
+            [
+                struct_pack(factor := 'package', rank_sum := cast(package_sum as double) / 2),
+                struct_pack(factor := 'cluster', rank_sum := cast(cluster_sum as double) / 2),
+                struct_pack(factor := 'plain', rank_sum := cast(plain_sum as double) / 2),
+                struct_pack(factor := 'waiting', rank_sum := cast(waiting_sum as double) / 2),
+                struct_pack(factor := 'size', rank_sum := cast(size_sum as double) / 2)
+            ]
+        ) as summed
+    from sums
+    where n_taken > 0 and n_left > 0
 ),
 
 blocks_of as (
     select
-        *,
+        block_hash,
+        n_taken,
+        n_left,
+        summed.factor,
         n_taken * n_left as n_against,
-        rank_sum - n_taken * (n_taken + 1) / 2 as n_won,
+        summed.rank_sum - n_taken * (n_taken + 1) / 2 as n_won,
         unnest([pool, 'all']) as label
     from wins
-    where n_taken > 0 and n_left > 0
 ),
 
 areas as (
@@ -91,12 +97,14 @@ areas as (
 samples as (
     select
         pool,
-        inclusion_model(
-            list(cast(is_taken as double) order by stay_no, cut_no),
-            list(cast(height as double) order by stay_no, cut_no),
-            list(package_rank_ratio order by stay_no, cut_no),
-            list(waiting_rank_ratio order by stay_no, cut_no),
-            list(size_rank_ratio order by stay_no, cut_no)
+        inclusion_model_of(
+            list(
+                struct_pack(
+                    is_taken := is_taken, height := height,
+                    package := package_rank_ratio, waiting := waiting_rank_ratio, size := size_rank_ratio
+                )
+                order by stay_no, cut_no
+            )
         ) as model
     from inclusion_sample
     group by pool

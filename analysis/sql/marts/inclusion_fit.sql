@@ -20,12 +20,14 @@ with
 
 fits as (
     select
-        inclusion_model(
-            list(cast(is_taken as double) order by stay_no, cut_no),
-            list(cast(height as double) order by stay_no, cut_no),
-            list(package_rank_ratio order by stay_no, cut_no),
-            list(waiting_rank_ratio order by stay_no, cut_no),
-            list(size_rank_ratio order by stay_no, cut_no)
+        inclusion_model_of(
+            list(
+                struct_pack(
+                    is_taken := is_taken, height := height,
+                    package := package_rank_ratio, waiting := waiting_rank_ratio, size := size_rank_ratio
+                )
+                order by stay_no, cut_no
+            )
         ) as model
     from inclusion_sample
     having count(*) > 0
