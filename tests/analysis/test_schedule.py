@@ -122,7 +122,7 @@ def test_a_failed_part_ends_the_build_and_begins_no_other() -> None:
 
     hands, done = Threads(1, fail), list[str]()
     with (
-        pytest.raises(DatabaseError, match="[ae] fails"),
+        pytest.raises(DatabaseError, match=r"[ae] fails"),
         open_crew(hands, urgencies(GRAPH), lambda part: part) as crew,
     ):
         make_all(GRAPH, made_by(crew, 3, done), 2, crew.drop_waiting)
