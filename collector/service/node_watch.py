@@ -249,9 +249,10 @@ class NodeWatch:
         return self._new_session(prepared, prepared.session).run(facts, prepared.source, self._stop)
 
     def _new_session(self, prepared: PreparedNode, name: str) -> Session:
+        """Return a session with an RPC client of its own, which its end stops for good."""
         return Session(
             (self._node.name, name),
-            prepared.client,
+            client_for(self._node, self._settings.chain),
             inbox=prepared.inbox if name == prepared.session else queue.SimpleQueue(),
             settings=self._settings,
             dataset=self._dataset,

@@ -43,6 +43,18 @@ def test_sigkill_does_not_cost_what_was_there_at_the_start(
         assert {row["first_seen_kind"] for row in listed} == {"at_start"}
 
 
+def test_a_recovery_costs_the_next_session_nothing(new_collector: Callable[..., Any]) -> None:
+    """The node is subscribed to before the recovery, and the next session begins with that subscription."""
+    collector = new_collector()
+    collector.start()
+    collector.stop(signal.SIGKILL)
+    collector.start()
+    assert collector.stop() == 0, collector.log.read_text()
+    log = collector.log.read_text()
+    assert "journal.recovering" in log
+    assert "node.away" not in log
+
+
 def test_a_stop_does_not_wait_for_a_recovery(
     node: RegtestNode, witness: Any, new_collector: Callable[..., Any]
 ) -> None:
