@@ -130,7 +130,10 @@ class MessageSource:
         self._is_ending = True
         if self._process is not None:
             assert self._process.stdin is not None  # noqa: S101 - Popen made it, by PIPE
-            self._process.stdin.close()
+            with suppress(
+                BrokenPipeError
+            ):  # it has died, and a command that it did not read is still buffered
+                self._process.stdin.close()
 
     @property
     def is_drained(self) -> bool:

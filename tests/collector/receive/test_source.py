@@ -491,6 +491,18 @@ def test_a_receiver_that_dies_is_noticed(publisher: Publisher, tmp_path: Path) -
     assert items[1].reason == "failed"
 
 
+def test_a_command_that_a_dead_receiver_did_not_read_is_no_error(publisher: Publisher) -> None:
+    """A receiver that died before a command came is stopped like any other."""
+    source = MessageSource("alpha", "s1", {"rawtx": publisher.endpoint}, inbox=queue.SimpleQueue())
+    source.connect()
+    assert source._process is not None
+    source._process.kill()
+    source._process.wait()
+    source.reconnect(["rawtx"])
+    source.stop()
+    assert not source.is_receiving
+
+
 def test_a_stream_that_never_pauses_does_not_keep_it_from_stopping(
     publisher: Publisher, tmp_path: Path
 ) -> None:
