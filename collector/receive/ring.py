@@ -127,6 +127,7 @@ class Ring:
             temporary.replace(path)
             return cls(path, handle)
         except BaseException:
+            os.close(handle)
             temporary.unlink(missing_ok=True)
             raise
 

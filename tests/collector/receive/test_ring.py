@@ -1,6 +1,7 @@
 """Test the ring between the receiver and the collector: order, room, kills and damage."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -71,6 +72,20 @@ def test_a_full_ring_refuses_until_there_is_room(tmp_path: Path) -> None:
     assert putting.put("rawtx", 9, 0, bytes(100_000))
     assert numbers(taking.take(1000)) == [9]
     assert putting.n_waiting == 7
+
+
+def test_a_ring_that_finds_no_room_leaves_no_open_file(tmp_path: Path) -> None:
+    """A full disk is waited for by trying again, so no attempt may keep a descriptor."""
+    before = set(Path("/proc/self/fd").iterdir())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIN_CAPACITY_BYTES // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            new_ring(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert set(Path("/proc/self/fd").iterdir()) == before
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unfinished_ring_that_a_kill_left_is_removed(tmp_path: Path) -> None:
