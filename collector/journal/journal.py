@@ -107,8 +107,12 @@ class Journal:
         self._fsynced_s = time.monotonic()
         self._is_synced = True
         self._lock = lock_folder(folder)
-        with explain_os_errors(folder):
-            self._unsealed = Segment.all_in(folder)
+        try:
+            with explain_os_errors(folder):
+                self._unsealed = Segment.all_in(folder)
+        except BaseException:
+            os.close(self._lock)  # or the next attempt would find the folder in use
+            raise
         # Whether a newer segment holds what must remain when the unsealed segments are removed.
         self._is_carried = not self._unsealed
         self._number = max((segment.number for segment in self._unsealed), default=0)

@@ -134,7 +134,12 @@ class Segment:
         """Create and return an empty segment file with a random key. Raises OSError when that fails."""
         segment = cls(folder / f"{number:08d}-{secrets.token_hex(KEY_BYTES)}.journal")
         segment._handle = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-        sync_folder(folder)
+        try:
+            sync_folder(folder)
+        except OSError:  # the next attempt makes another file
+            segment.close()
+            segment.path.unlink(missing_ok=True)
+            raise
         return segment
 
     @classmethod

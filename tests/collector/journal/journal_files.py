@@ -1,5 +1,9 @@
 """Provide messages, rows and recoveries that the tests of the journal share."""
 
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,24 @@ def row(made_of: Message) -> dict[str, Any]:
         "event": "A",
         "hash": made_of.body[:32],
     }
+
+
+@contextmanager
+def one_descriptor_left() -> Iterator[None]:
+    """Leave this process one free file descriptor during the `with` block."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    taken = [os.dup(0)]
+    while taken[-1] <= highest:  # each is the lowest that is free
+        taken.append(os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, limits[1]))
+    os.close(taken.pop())
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for handle in taken:
+            os.close(handle)
 
 
 def sealed(dataset: Dataset) -> list[int]:

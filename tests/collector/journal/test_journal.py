@@ -1,5 +1,6 @@
 """Test the journal: after any crash, what was flushed is in the dataset once or comes back once."""
 
+import os
 import random
 import shutil
 from functools import partial
@@ -11,10 +12,10 @@ import pytest
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS
-from collector.errors import DatasetError
+from collector.errors import DatasetError, NotWritable
 from collector.journal.journal import Journal
 from collector.journal.segment import Segment
-from tests.collector.journal.journal_files import message, row, sealed, segments
+from tests.collector.journal.journal_files import message, one_descriptor_left, row, sealed, segments
 
 
 @pytest.fixture
@@ -234,6 +235,24 @@ def test_a_journal_has_one_owner(folder: Path, dataset: Dataset) -> None:
         with pytest.raises(DatasetError, match="in use by another process"):
             Journal(folder)
     Journal(folder).close()
+
+
+def test_a_journal_that_cannot_be_opened_stays_free(folder: Path) -> None:
+    """Without a descriptor for its list of files a journal is opened later, by the same process too."""
+    Journal(folder).close()
+    with one_descriptor_left(), pytest.raises(NotWritable, match="Too many open files"):
+        Journal(folder)
+    Journal(folder).close()
+
+
+def test_a_segment_that_cannot_be_begun_leaves_nothing(folder: Path) -> None:
+    """An attempt that fails keeps no descriptor and no file, or repeating it would never succeed."""
+    folder.mkdir()
+    with one_descriptor_left():
+        with pytest.raises(OSError, match="Too many open files"):
+            Segment.create(folder, 1)
+        os.close(os.dup(0))
+    assert not list(folder.iterdir())
 
 
 def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
