@@ -194,20 +194,18 @@ class Session:
         give; else COMPLETE.
         """
         self._source = source
-        try:
-            with self._naming_the_message():
-                self._begin(facts, source)
-                source.start_forwarding(self._journal.make_ring(*self.origin, source.topics))
-                while not stop.is_set() and not self._observation.restarted:
-                    self._turn(self._take(IDLE_S))
-                outcome = self._drain(source)
-        except BaseException:
-            self._requests.stop()
-            raise
-        finally:
-            source.stop()
-        if outcome is Outcome.COMPLETE:
-            return self._finish("node_restart" if self._observation.restarted else "shutdown")
+        with self._no_request_after_an_error():
+            try:
+                with self._naming_the_message():
+                    self._begin(facts, source)
+                    source.start_forwarding(self._journal.make_ring(*self.origin, source.topics))
+                    while not stop.is_set() and not self._observation.restarted:
+                        self._turn(self._take(IDLE_S))
+                    outcome = self._drain(source)
+            finally:
+                source.stop()
+            if outcome is Outcome.COMPLETE:
+                return self._finish("node_restart" if self._observation.restarted else "shutdown")
         self._leave("the node does not answer; the next start takes in what was received")
         return outcome
 
@@ -217,7 +215,7 @@ class Session:
         Returns LEFT when `stop` is set meanwhile, else COMPLETE; what has no rows then stays in the journal
         and the ring (the buffer file of received messages).
         """
-        with self._naming_the_message():
+        with self._no_request_after_an_error(), self._naming_the_message():
             return self._recover(unfinished, stop)
 
     def _recover(self, unfinished: Unfinished, stop: Flag) -> Outcome:
@@ -244,6 +242,15 @@ class Session:
         self._observation.end("killed", NO_CLEAN_STOP)
         self._complete_and_seal()
         return Outcome.COMPLETE
+
+    @contextmanager
+    def _no_request_after_an_error(self) -> Iterator[None]:
+        """Stop the request threads when an error ends the `with` block; nobody else would end them."""
+        try:
+            yield
+        except BaseException:
+            self._requests.stop()
+            raise
 
     @contextmanager
     def _naming_the_message(self) -> Iterator[None]:

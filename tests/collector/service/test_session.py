@@ -1,5 +1,6 @@
 """Test that a session bounds its memory and its journal, and makes each row once whenever a kill comes."""
 
+import json
 import threading
 import time
 from collections import deque
@@ -215,6 +216,17 @@ def test_a_session_that_the_node_ended_is_not_in_step(tmp_path: Path, node: Plan
         collecting.put(Notice("node_restart", "sequence", 1, "the counter began anew"))
         wait_until(lambda: collecting.source.is_drained)  # the session has ended
     assert collecting.sample("in_step") == 0
+
+
+def test_a_recovery_that_fails_leaves_no_thread(tmp_path: Path, node: PlantedNode) -> None:
+    """The threads that send requests end with the recovery, or each attempt would leave some."""
+    collecting = Collecting(tmp_path, node)
+    with Journal(collecting.journal_folder) as journal:
+        journal.recover(collecting.dataset)
+        session = collecting.session(journal)
+        with pytest.raises(json.JSONDecodeError):
+            session.recover(Unfinished(deque(), {}, coverage=b"cut off"), threading.Event())
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("rpc-alpha")]
 
 
 def test_a_recovery_says_that_it_goes_on(
