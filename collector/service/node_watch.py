@@ -71,6 +71,7 @@ def prepare_node(
     finally:
         client.close()
     warm_up()  # now, because in the session it would delay the first block and all that comes with it
+    client = client_for(node, settings.chain, stop=stop)  # the session does not wait for a node that is away
     session = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     source = MessageSource(node.name, session, facts.endpoints, inbox=inbox, queue_limit=settings.queue_limit)
@@ -79,7 +80,7 @@ def prepare_node(
     except BaseException:
         source.stop()
         raise
-    return PreparedNode(node.name, session, client_for(node, settings.chain), source, inbox)
+    return PreparedNode(node.name, session, client, source, inbox)
 
 
 def _await_mempool(client: RpcClient, name: str, patience_s: float, stop: threading.Event) -> None:

@@ -10,15 +10,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import zmq
 
 from collector.backoff import Backoff
 from collector.blocks.stored import StoredBlocks
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
-from collector.errors import DatasetError, NodeError
+from collector.dataset.schema import ZMQ_TOPICS
+from collector.errors import DatasetError, NodeError, NodeUnavailable
 from collector.monitor.metrics import Metrics
+from collector.node.preflight import METHODS
 from collector.service import node_watch
-from collector.service.node_watch import NodeWatch, PreparedNode
+from collector.service.node_watch import NodeWatch, PreparedNode, prepare_node
+from tests.collector.service.planted import MEMPOOL_INFO, NOT_FOUND, TIP, PlantedNode
 from tests.collector.service.test_session import wait_until
 
 
@@ -128,3 +132,31 @@ def test_a_dataset_that_was_removed_stops_every_node(tmp_path: Path, monkeypatch
         wait_until(stop.is_set)
     assert metrics.states()["one"].reason == "DatasetError: the journal was removed"
     assert not folder.exists()
+
+
+def test_a_stop_ends_what_is_asked_at_the_start_of_a_session(tmp_path: Path) -> None:
+    """A node that has fallen silent since it was subscribed to does not hold up the stop."""
+    stop, planted = threading.Event(), PlantedNode()
+    chain = {"chain": "regtest", "blocks": 100, "bestblockhash": TIP, "initialblockdownload": False}
+    with zmq.Context() as context, context.socket(zmq.PUB) as publisher:
+        address = f"tcp://127.0.0.1:{publisher.bind_to_random_port('tcp://127.0.0.1')}"
+        planted.results = {
+            "getblockchaininfo": chain,
+            "getnetworkinfo": {"version": 270000, "subversion": "/planted/"},
+            "getmempoolinfo": MEMPOOL_INFO,
+            "uptime": 1,
+            "getzmqnotifications": [
+                {"type": f"pub{topic}", "address": address, "hwm": 0} for topic in ZMQ_TOPICS
+            ],
+        }
+        planted.errors = dict.fromkeys(set(METHODS) - planted.results.keys(), NOT_FOUND)
+        url = planted.client().url
+        (tmp_path / "cookie").write_text("u:p")
+        node = NodeSettings(name="alpha", rpc_url=url, cookie_file=tmp_path / "cookie", rpc_timeout_s=3600)
+        settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=[node])
+        prepared = prepare_node(node, settings, stop=stop)
+        prepared.source.stop()
+    planted.close()
+    stop.set()
+    with pytest.raises(NodeUnavailable, match="ended by a stop"):
+        prepared.client.call("uptime")
