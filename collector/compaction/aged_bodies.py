@@ -13,18 +13,26 @@ from collector.compaction.run import closed_folders
 from collector.dataset.files import sync_folder
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_BODIES
+from collector.errors import DatasetError
 
 
 def remove_bodies(dataset: Dataset, first_day: dt.date) -> Iterator[str]:
     """Remove the days of `mempool_bodies` before `first_day`; yield the name of each removed partition.
 
-    A reader sees a day whole or not at all. Raises DatasetError while another `compact` or `mend` runs.
+    A reader sees a day whole or not at all. Raises DatasetError while another `compact` or `mend` runs, and
+    for a day that cannot be removed.
     """
     with open_replacements(dataset) as replacements:
         for folder in closed_folders(dataset, MEMPOOL_BODIES, first_day):
-            with dataset.replace_lock():
-                removed = replacements.work / f"{MEMPOOL_BODIES.name}-{folder.name}"
-                folder.rename(removed)
-                sync_folder(folder.parent)
-            shutil.rmtree(removed)
+            removed = replacements.work / f"{MEMPOOL_BODIES.name}-{folder.name}"
+            try:
+                with dataset.replace_lock():
+                    folder.rename(removed)
+                    sync_folder(folder.parent)
+                shutil.rmtree(removed)
+            except OSError as error:
+                raise DatasetError(
+                    f"cannot remove {folder}: {error.strerror or error}; it must be on the disk of "
+                    f"{replacements.work}, and this user must be able to write both"
+                ) from None
             yield f"{MEMPOOL_BODIES.name}/{folder.name}"

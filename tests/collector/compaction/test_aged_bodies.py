@@ -1,15 +1,19 @@
 """Test that raw bytes of transactions are removed by age, and nothing else is."""
 
 import datetime as dt
+import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from typer.testing import CliRunner
 
 from collector.cli import app
 from collector.compaction import replacement
+from collector.compaction.aged_bodies import remove_bodies
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_BODIES, MEMPOOL_EVENTS
+from collector.errors import DatasetError
 from tests.collector.compaction.made_files import write_events
 
 DAY_US = 86_400_000_000
@@ -36,3 +40,21 @@ def test_old_bodies_go_and_younger_ones_stay(tmp_path: Path, monkeypatch: pytest
     assert sorted(map(round, ages)) == [0, 2]
     assert "mempool_bodies/date=" in done.output
     assert len(dataset.read(MEMPOOL_EVENTS)) == 3
+
+
+def test_a_day_on_another_disk_is_named(tmp_path: Path) -> None:
+    """A table that was moved to another file system loses no day, and one sentence says why."""
+    memory = Path("/dev/shm")  # noqa: S108 - a folder of a random name in it
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system")
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    row = {"node": "n", "session": "s", "txid": bytes(32), "kept_at": DAY_US, "kept_because": "left"}
+    dataset.write(MEMPOOL_BODIES, [row | {"raw": bytes(60)}], stem="made")
+    table = dataset.folder / MEMPOOL_BODIES.name
+    with TemporaryDirectory(dir=memory) as elsewhere:
+        shutil.copytree(table, elsewhere, dirs_exist_ok=True)
+        shutil.rmtree(table)
+        table.symlink_to(elsewhere)
+        with pytest.raises(DatasetError, match=r"1970-01-02: Invalid cross-device link"):
+            list(remove_bodies(dataset, dt.date(2000, 1, 1)))
+        assert len(dataset.read(MEMPOOL_BODIES)) == 1
