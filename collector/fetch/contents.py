@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol, cast
 
 from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import FetchError
@@ -18,6 +18,27 @@ MOST_MEMBERS: Final = 100_000
 CHUNK_BYTES: Final = 1 << 20
 START_BYTES: Final = 512
 WEB_PAGE: Final = (b"<!doctype html", b"<html", b"<head", b"<script")
+
+
+class _Bounded:
+    """Reads an archive as it unfolds, and refuses what comes after `most_bytes`.
+
+    tarfile keeps some of an archive in memory, such as long names, before it tells of a member.
+    """
+
+    def __init__(self, file: RemoteFile, content: "Readable", most_bytes: int) -> None:
+        self._file = file
+        self._content = content
+        self._most_bytes = most_bytes
+        self._n_bytes = 0
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, at most `size`; raise FetchError beyond the bound."""
+        chunk = self._content.read(size)
+        self._n_bytes += len(chunk)
+        if self._n_bytes > self._most_bytes:
+            raise _unfolds_too_far(self._file, self._most_bytes)
+        return chunk
 
 
 class Readable(Protocol):
@@ -58,9 +79,12 @@ def unpacked(file: RemoteFile, path: Path, *, most_bytes: int = MOST_UNPACKED_BY
 def _unpack_member(file: RemoteFile, path: Path, target: Path, most_bytes: int) -> None:
     """Copy that file of a .tar.gz whose path ends in `file.member` to `target`; nothing else is unpacked.
 
-    Raises FetchError if there is none, or it unfolds to more than `most_bytes`.
+    Raises FetchError if there is none, or the archive unfolds to more than `most_bytes` before its end.
     """
-    with tarfile.open(path, mode="r|gz") as archive:
+    with (
+        gzip.open(path) as unfolded,
+        tarfile.open(fileobj=cast("BinaryIO", _Bounded(file, unfolded, most_bytes)), mode="r|") as archive,
+    ):
         for number, member in enumerate(archive):
             if number == MOST_MEMBERS:
                 raise FetchError(f"{file.url} holds more than {MOST_MEMBERS:,} files; it is not used")
@@ -78,8 +102,12 @@ def _copy(file: RemoteFile, content: Readable, target: Path, most_bytes: int) ->
         while chunk := content.read(CHUNK_BYTES):
             n_bytes += len(chunk)
             if n_bytes > most_bytes:
-                raise FetchError(f"{file.url} unfolds to more than {most_bytes:,} bytes; it is not used")
+                raise _unfolds_too_far(file, most_bytes)
             out.write(chunk)
+
+
+def _unfolds_too_far(file: RemoteFile, most_bytes: int) -> FetchError:
+    return FetchError(f"{file.url} unfolds to more than {most_bytes:,} bytes; it is not used")
 
 
 def _refuse_web_page(file: RemoteFile, path: Path) -> None:

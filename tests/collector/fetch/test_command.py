@@ -231,6 +231,21 @@ def test_a_bomb_is_not_unfolded(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["bomb.csv.gz"]
 
 
+def test_a_bomb_in_front_of_the_member_is_not_unfolded(tmp_path: Path) -> None:
+    """A header of a .tar.gz that would fill the memory ends at the limit too."""
+    path = tmp_path / "bomb.tar.gz"
+    with tarfile.open(path, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("repo-1/data.csv")
+        member.pax_headers = {"comment": "0" * 10_000_000}
+        archive.addfile(member)
+    file = RemoteFile(url="https://example.org/bomb.tar.gz", member="data.csv")
+
+    with pytest.raises(Exception, match="unfolds to more than 1,000,000 bytes"):  # noqa: SIM117 - the inner one must fail
+        with unpacked(file, path, most_bytes=1_000_000):
+            pass
+    assert [each.name for each in tmp_path.iterdir()] == ["bomb.tar.gz"]
+
+
 def test_one_data_set_that_fails_does_not_stop_the_others(
     world: World, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
