@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 
 from collector.dataset.temporary_folders import temporary_folder
-from collector.errors import FetchError
+from collector.errors import FetchError, NotWritable
 from collector.fetch.data_sets import RemoteFile, packing_of
 
 MOST_UNPACKED_BYTES: Final = 1 << 30  # what an import reads at most
@@ -53,7 +53,8 @@ def unpacked(file: RemoteFile, path: Path, *, most_bytes: int = MOST_UNPACKED_BY
     """Yield the path of the data in a downloaded file during the `with` block.
 
     A `.gz` or `.tar.gz` is unpacked into a folder beside it, which is removed afterwards. Raises FetchError
-    for a web page, for a damaged archive, and for one that unfolds to more than `most_bytes`.
+    for a web page, for a damaged archive, and for one that unfolds to more than `most_bytes`, and NotWritable
+    where the disk does not take the content.
     """
     form = packing_of(file)
     if form == "plain":
@@ -72,6 +73,11 @@ def unpacked(file: RemoteFile, path: Path, *, most_bytes: int = MOST_UNPACKED_BY
         except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
             _refuse_web_page(file, path)
             raise FetchError(f"{file.url} cannot be unpacked: {error}") from None
+        except OSError as error:
+            raise NotWritable(
+                f"cannot unpack {path}: {error.strerror or error}; it is kept: free some room and run the "
+                "same command"
+            ) from None
         _refuse_web_page(file, target)
         yield target
 

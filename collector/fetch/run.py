@@ -142,6 +142,8 @@ class Fetch:
         except (FetchError, DecodeError):
             got.path.unlink()  # the server may send better next time
             raise
+        except NotWritable:
+            raise
         except DatasetError as error:
             raise DatasetError(f"{error} with pool-collector import; the file stays at {got.path}") from None
         outcome.n_files += 1

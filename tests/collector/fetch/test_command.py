@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import re
+import resource
 import sys
 import tarfile
 from pathlib import Path
@@ -244,6 +245,21 @@ def test_a_bomb_in_front_of_the_member_is_not_unfolded(tmp_path: Path) -> None:
         with unpacked(file, path, most_bytes=1_000_000):
             pass
     assert [each.name for each in tmp_path.iterdir()] == ["bomb.tar.gz"]
+
+
+def test_a_disk_without_room_for_the_content_is_named(world: World, site: Site) -> None:
+    """What was downloaded stays, and the next call, with room, goes on with it."""
+    labels = b"height,pool\n" + b"".join(b"%d,F2Pool\n" % height for height in range(100_000))
+    site.put("/labels.csv.gz", gzip.compress(labels))
+    entries = data_set("some", f"{site.url}/labels.csv.gz")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))
+    try:
+        assert world.fetch(entries, "some") == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in (world.cache / "some").iterdir()] == ["labels.csv.gz"]
+    assert world.fetch(entries, "some") == 0
 
 
 def test_one_data_set_that_fails_does_not_stop_the_others(
