@@ -9,6 +9,7 @@ import queue
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -20,14 +21,14 @@ from collector.codec.rows import warm_up
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
-from collector.errors import CollectorError, NodeRefused, NodeUnavailable, may_pass
+from collector.errors import CollectorError, NodeRefused, NodeUnavailable, SettingsError, may_pass
 from collector.journal.batches import CommittedRows
 from collector.journal.journal import Journal
 from collector.journal.segment import journal_folder
 from collector.mempool.bodies import WaitingBodies
 from collector.monitor.metrics import Metrics
 from collector.node.answers import Fields
-from collector.node.preflight import client_for, examine
+from collector.node.preflight import client_for, examine, refuse_shared_publishers
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import MessageSource
@@ -113,6 +114,7 @@ class NodeWatch:
         metrics: Metrics,
         stop: threading.Event,
         follower: CommittedRows | None = None,
+        publishers: dict[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.error: Exception | None = None  # of the last attempt
         self._node = node
@@ -120,6 +122,8 @@ class NodeWatch:
         self._dataset = dataset
         self._metrics = metrics
         self._follower = follower
+        # The ZMQ address by topic of each node that answered last; all nodes of the process share it.
+        self._publishers = {} if publishers is None else publishers
         self._stop = stop
         self._stored = StoredBlocks((), None)
         self._thread: threading.Thread | None = None
@@ -267,19 +271,31 @@ class NodeWatch:
     def _await_node(self) -> PreparedNode | None:
         """Try the node until it answers; return it as a PreparedNode, checked and subscribed.
 
-        The result is None if the service stops first.
+        The result is None if the service stops first. Raises SettingsError for a node that publishes where
+        another one does.
         """
         reason = ""
         while not self._stop.is_set():
             self._metrics.away(self._node.name, reason)
             try:
-                return prepare_node(self._node, self._settings, stop=self._stop)
+                return self._alone(prepare_node(self._node, self._settings, stop=self._stop))
             except (NodeUnavailable, NodeRefused) as error:
                 if str(error) != reason:
                     log.warning("node.away", node=self._node.name, reason=str(error))
                 reason = str(error)
                 self._stop.wait(RETRY_WAIT_S)
         return None
+
+    def _alone(self, prepared: PreparedNode) -> PreparedNode:
+        """Return a prepared node; if another node has its publishers, stop it and raise SettingsError."""
+        self._publishers[self._node.name] = prepared.source.endpoints
+        try:
+            refuse_shared_publishers(dict(self._publishers))
+        except SettingsError:
+            del self._publishers[self._node.name]
+            prepared.source.stop()
+            raise
+        return prepared
 
     def _recover(self, prepared: PreparedNode) -> Outcome:
         """Make the rows and coverage of killed sessions, from the messages in the journal and the ring.

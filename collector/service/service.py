@@ -6,7 +6,9 @@ and the set of stored blocks, so that each block is stored once.
 """
 
 import threading
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 
 import structlog
 
@@ -66,10 +68,10 @@ def run(settings: Settings, stop: threading.Event) -> int:
         at_end.callback(notifier.close)
         _warn_of_orphans(settings, dataset)
         watches = []
+        of_all = _publishers(prepared)
+        watch_over = partial(NodeWatch, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
         for node in settings.node:
-            watch = NodeWatch(
-                node, settings=settings, dataset=dataset, metrics=metrics, follower=live_rows, stop=stop
-            )
+            watch = watch_over(node, follower=live_rows, publishers=of_all)
             at_end.callback(watch.join)
             metrics.report_storage(node.name, watch)
             watches.append(watch)
@@ -103,8 +105,13 @@ def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> l
             prepared.append(ready)
     if len(missing) == len(prepared):
         raise missing[0]
-    refuse_shared_publishers({ready.source.node: ready.source.endpoints for ready in prepared if ready})
+    refuse_shared_publishers(_publishers(prepared))
     return prepared
+
+
+def _publishers(prepared: Iterable[PreparedNode | None]) -> dict[str, Mapping[str, str]]:
+    """Return the ZMQ address by topic of each node that answers, by its name."""
+    return {ready.name: ready.source.endpoints for ready in prepared if ready}
 
 
 def _warn_of_orphans(settings: Settings, dataset: Dataset) -> None:

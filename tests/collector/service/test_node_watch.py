@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,9 +134,10 @@ def test_a_dataset_that_was_removed_stops_every_node(tmp_path: Path, monkeypatch
     assert not folder.exists()
 
 
-def test_a_stop_ends_what_is_asked_at_the_start_of_a_session(tmp_path: Path) -> None:
-    """A node that has fallen silent since it was subscribed to does not hold up the stop."""
-    stop, planted = threading.Event(), PlantedNode()
+@contextmanager
+def answering_node(folder: Path) -> Iterator[NodeSettings]:
+    """Run a planted node that passes every check, and a publisher for it; yield the settings for it."""
+    planted = PlantedNode()
     chain = {"chain": "regtest", "blocks": 100, "bestblockhash": TIP, "initialblockdownload": False}
     with zmq.Context() as context, context.socket(zmq.PUB) as publisher:
         address = f"tcp://127.0.0.1:{publisher.bind_to_random_port('tcp://127.0.0.1')}"
@@ -150,13 +151,43 @@ def test_a_stop_ends_what_is_asked_at_the_start_of_a_session(tmp_path: Path) -> 
             ],
         }
         planted.errors = dict.fromkeys(set(METHODS) - planted.results.keys(), NOT_FOUND)
-        url = planted.client().url
-        (tmp_path / "cookie").write_text("u:p")
-        node = NodeSettings(name="alpha", rpc_url=url, cookie_file=tmp_path / "cookie", rpc_timeout_s=3600)
-        settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=[node])
-        prepared = prepare_node(node, settings, stop=stop)
+        cookie = folder / "cookie"
+        cookie.write_text("u:p")
+        try:
+            yield NodeSettings(name="beta", rpc_url=planted.client().url, cookie_file=cookie)
+        finally:
+            planted.close()
+
+
+def test_a_stop_ends_what_is_asked_at_the_start_of_a_session(tmp_path: Path) -> None:
+    """A node that has fallen silent since it was subscribed to does not hold up the stop."""
+    stop = threading.Event()
+    with answering_node(tmp_path) as node:
+        prepared = prepare_node(node, Settings(chain="regtest", node=[node]), stop=stop)
         prepared.source.stop()
-    planted.close()
-    stop.set()
-    with pytest.raises(NodeUnavailable, match="ended by a stop"):
-        prepared.client.call("uptime")
+        stop.set()
+        with pytest.raises(NodeUnavailable, match="ended by a stop"):
+            prepared.client.call("uptime")
+
+
+def test_a_node_that_comes_late_does_not_take_the_messages_of_another(tmp_path: Path) -> None:
+    """A node whose address leads to the publisher of another is refused whenever it first answers."""
+    stop, metrics = threading.Event(), Metrics()
+    with answering_node(tmp_path) as node:
+        nodes = [node, NodeSettings(name="alpha")]
+        settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=nodes)
+        dataset = Dataset.open(settings.dataset, "regtest", create=True)
+        taken = prepare_node(node, settings)
+        taken.source.stop()
+        publishers: dict[str, Mapping[str, str]] = {"alpha": taken.source.endpoints}
+        watch = NodeWatch(
+            node, settings=settings, dataset=dataset, metrics=metrics, stop=stop, publishers=publishers
+        )
+        watch.start(None, StoredBlocks((), None))
+        try:
+            wait_until(lambda: metrics.states()["beta"].reason if metrics.states() else "")
+        finally:
+            stop.set()
+            watch.join()
+    assert "nodes alpha and beta both publish" in str(watch.error)
+    assert not (settings.dataset / "chain=regtest").exists()
