@@ -130,9 +130,8 @@ class MessageSource:
         self._is_ending = True
         if self._process is not None:
             assert self._process.stdin is not None  # noqa: S101 - Popen made it, by PIPE
-            with suppress(
-                BrokenPipeError
-            ):  # it has died, and a command that it did not read is still buffered
+            # If it has died, a command that it did not read may still be in the buffer.
+            with suppress(BrokenPipeError):
                 self._process.stdin.close()
 
     @property
