@@ -146,6 +146,24 @@ def test_a_block_is_explained(site: Site) -> None:
     assert promised in page
 
 
+def test_a_header_time_is_not_called_an_arrival(served_database: Path, tmp_path: Path) -> None:
+    """The time of a block that no node saw arrive is marked, or, if that is all of them, is a header time."""
+    unseen = "SELECT * REPLACE (CASE WHEN height {} THEN NULL ELSE arrived_at END AS arrived_at) FROM {{0}}"
+    heads, marks = [], []
+    for name, which in (("some", "= 3"), ("all", "> 0")):
+        folder = tmp_path / name
+        folder.mkdir()
+        changes = replaced("chain_blocks", unseen.format(which))
+        with changed_site(served_database, folder, changes) as site:
+            page = site.get("/blocks").text
+        heads.append(">Arrived</th>" in page)
+        marks.append(page.count(">header time</span>"))
+
+    assert heads == [True, False]
+    assert marks == [1, 0]
+    assert ">Header time</th>" in page
+
+
 def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
     """The page says in words what the answer of the API has as rows."""
     facts = site.data("/api/v1/pools/alpha")
