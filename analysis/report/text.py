@@ -13,6 +13,7 @@ share changes   percentage points with a sign and one decimal                   
 feerates        three digits, in sat/vB                                             12.9
 hashrates       three digits and a metric prefix                                    612 EH/s
 BTC             two decimals from 1 BTC on, else three digits                       2,700.17, 0.172
+one amount      that stands in a block: every digit, at least two decimals          3.125, 25.00
 USD             three digits, from 1,000 on whole; only where coins have a price    55.3
 durations       at most two units                                                   9 min 50 s
 p values        two digits, below 0.001 as such                                     0.032, <0.001
@@ -236,6 +237,14 @@ def bitcoin(amount_sat: float | None) -> str:
         return NOTHING
     value = amount_sat / _SAT_PER_BTC
     return f"{value:,.2f}" if abs(value) >= 1 else decimal(value)
+
+
+def exact_bitcoin(amount_sat: int | None) -> str:
+    """Format an amount given in satoshi as a number of BTC with every digit: `3.125`, `25.00`."""
+    if amount_sat is None:
+        return NOTHING
+    whole, rest = divmod(amount_sat, _SAT_PER_BTC)
+    return f"{whole:,}.{f'{rest:08}'.rstrip('0'):0<2}"
 
 
 def signed(number: float | None) -> str:

@@ -349,7 +349,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     numbers = (text.count, text.percent, text.percent_range, text.bitcoin, text.duration, text.decimal)
-    writers = (*numbers, text.plural, source_name)
+    writers = (*numbers, text.exact_bitcoin, text.plural, source_name)
     environment.filters |= {writer.__name__: writer for writer in writers}
     environment.filters |= {
         "printable": text.text_of,

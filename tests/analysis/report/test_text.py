@@ -49,6 +49,23 @@ def test_percent_has_the_digits_a_reader_can_use(ratio: float | None, shown: str
 
 
 @pytest.mark.parametrize(
+    ("amount_sat", "shown"),
+    [
+        (312_500_000, "3.125"),
+        (2_500_000_000, "25.00"),
+        (123_456_700_000_000, "1,234,567.00"),
+        (314_159_265, "3.14159265"),
+        (1, "0.00000001"),
+        (0, "0.00"),
+        (None, text.NOTHING),
+    ],
+)
+def test_an_amount_of_a_block_has_every_digit(amount_sat: int | None, shown: str) -> None:
+    """A subsidy of 3.125 BTC is not written as 3.12."""
+    assert text.exact_bitcoin(amount_sat) == shown
+
+
+@pytest.mark.parametrize(
     ("seconds", "shown"),
     [
         (0.0, "0 s"),

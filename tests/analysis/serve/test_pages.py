@@ -164,6 +164,13 @@ def test_a_header_time_is_not_called_an_arrival(served_database: Path, tmp_path:
     assert ">Header time</th>" in page
 
 
+def test_a_subsidy_has_every_digit(served_database: Path, tmp_path: Path) -> None:
+    """The subsidy of 2024 is 3.125 BTC, and not 3.12."""
+    changes = replaced("chain_blocks", "SELECT * REPLACE (312500000 AS subsidy_sat) FROM {0}")
+    with changed_site(served_database, tmp_path, changes) as site:
+        assert "subsidy 3.125 BTC" in site.get("/blocks/2").text
+
+
 def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
     """The page says in words what the answer of the API has as rows."""
     facts = site.data("/api/v1/pools/alpha")
