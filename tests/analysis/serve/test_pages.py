@@ -171,6 +171,13 @@ def test_a_subsidy_has_every_digit(served_database: Path, tmp_path: Path) -> Non
         assert "subsidy 3.125 BTC" in site.get("/blocks/2").text
 
 
+def test_a_block_below_the_weight_limit_is_not_full(served_database: Path, tmp_path: Path) -> None:
+    """A block of 3,999,999 weight units takes 99.9 % of the limit, and not 100.0 %."""
+    changes = replaced("chain_blocks", "SELECT * REPLACE (3999999 AS weight_wu) FROM {0}")
+    with changed_site(served_database, tmp_path, changes) as site:
+        assert "99.9\N{NO-BREAK SPACE}% of the weight limit" in site.get("/blocks/2").text
+
+
 def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
     """The page says in words what the answer of the API has as rows."""
     facts = site.data("/api/v1/pools/alpha")
