@@ -166,11 +166,12 @@ def _add_pools(router: APIRouter, results: Results) -> None:
     def one_pool(slug: str) -> Response:
         def facts(reader: Reader) -> dict[str, Any]:
             pool = lookups.pool(reader, slug)
-            runs = policy.in_words({part.mart: pool[name] for name, part in lookups.POOL_PARTS.items()})
+            marts = {part.mart: pool[name] for name, part in lookups.POOL_PARTS.items()}
             is_unknown = pool["pool"] == UNKNOWN
             return {
                 "pool": pool,
-                "runs": runs,
+                "runs": policy.in_words(marts),
+                "is_looked_at": policy.is_looked_at(marts),
                 "is_unknown": is_unknown,
                 "title": text.printable(pool["pool_name"]),
             }

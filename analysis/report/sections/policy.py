@@ -120,6 +120,14 @@ def in_words(facts: Facts) -> str:
     return "; ".join(said) or "shows nothing that tells it from others"
 
 
+def is_looked_at(facts: Facts) -> bool:
+    """Return whether anything was measured that `in_words` could tell of one pool; `facts` as there."""
+    dated = [row for row in facts["pool_clock"] if row["lag_median_low_s"] is not None]
+    judged = [row for row in facts["out_of_band"] if row["n_judged"]]
+    measured = ("pool_policy", "signalling", "pool_algorithm", "sub_pool")
+    return bool(dated or judged or any(facts[mart] for mart in measured))
+
+
 def _tells_apart(facts: Facts) -> bool:
     """Return whether any of these rows (by mart) shows a difference between pools in what they run."""
     return bool(

@@ -235,6 +235,19 @@ def test_a_pool_that_was_not_judged_is_not_acquitted(served_database: Path, tmp_
     assert "0 in 0" not in page
 
 
+def test_a_pool_that_was_not_looked_at_is_not_called_ordinary(served_database: Path, tmp_path: Path) -> None:
+    """Where nothing was measured, the page says this and shows no card of 0 blocks."""
+    marts = ("pool_policy", "signalling", "pool_algorithm", "sub_pool", "out_of_band", "pool_clock")
+    changes = "".join(replaced(mart, "FROM {0} WHERE false") for mart in marts)
+    changes += replaced("feerate_strategy", "SELECT * REPLACE (0 AS n_blocks) FROM {0}")
+    with changed_site(served_database, tmp_path, changes) as site:
+        page = site.get("/pools/alpha").text
+
+    assert "Nothing was measured that could tell this pool from others." in page
+    assert "shows nothing that tells it from others" not in page
+    assert "in 0 blocks" not in page
+
+
 def test_pools_have_their_names(served_database: Path, tmp_path: Path) -> None:
     """A reorganisation, a conflict and a rule that matches name a pool as people do, not by its slug."""
     changes = replaced(
