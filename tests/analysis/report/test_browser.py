@@ -100,6 +100,31 @@ def test_a_command_is_not_parted_within_a_word(tab: Tab, filled_page: Path) -> N
     assert max(heights_em) < 2
 
 
+def test_the_head_of_a_row_stays_together_on_a_phone(tab: Tab, filled_page: Path) -> None:
+    """The colour of a pool stands before its name, not above it, and a day is on one line."""
+    script = """
+        const heads = [...document.querySelectorAll('tbody th[scope=row]')].filter(head => head.offsetHeight);
+        const rects = head => head.querySelector('bdi').getClientRects();
+        const end = head => head.querySelector('.swatch').getBoundingClientRect().bottom;
+        const above = head => rects(head)[0].top > end(head);
+        return {
+            n_colours: heads.filter(head => head.querySelector('.swatch')).length,
+            apart: heads.filter(head => head.querySelector('.swatch') && above(head)).map(h => h.textContent),
+            n_days: heads.filter(head => /^[-0-9]{10}$/.test(head.textContent)).length,
+            broken: heads.filter(head => /^[-0-9]{10}$/.test(head.textContent) && rects(head).length > 1)
+                .map(head => head.textContent),
+        };
+    """
+    tab.show(filled_page, width_px=360).run(UNFOLD)
+    tab.run("document.querySelectorAll('details').forEach(each => each.open = true);")
+    found = tab.run(script)
+
+    assert found["n_colours"] > 0
+    assert found["apart"] == []
+    assert found["n_days"] > 0
+    assert found["broken"] == []
+
+
 def test_nothing_is_said_on_the_console_and_nothing_is_fetched(tab: Tab, filled_page: Path) -> None:
     """The page loads no other file, and the browser's console stays empty."""
     tab.show(filled_page, width_px=1280)
