@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 BLOCK_VB: Final = 1_000_000
 FEERATE_EDGES: Final = (0, 0.5, 1, 2, 3, 5, 8, 12, 20, 30, 50, 100, 200, 500, 1000)  # sat/vB
 FIRST_YEAR: Final = 2009  # of the first block
-LAST_YEAR: Final = 9999
+LAST_YEAR: Final = 9999  # and all of it is too late, because a step goes on from a time
 MAX_SAID: Final = 40  # characters of a text that is no time
 MICROSECOND: Final = dt.timedelta(microseconds=1)
 NO_CUT: Final = 1 << 62  # above every number of a cut
@@ -214,7 +214,7 @@ class Mempool:
 def moment_of(text: str) -> dt.datetime:
     """Convert a text in ISO 8601 to a datetime in UTC; a text without a zone is read as UTC.
 
-    Raises MomentError for a text that is no time, and for a time before 2009.
+    Raises MomentError for a text that is no time, and for a time before FIRST_YEAR or from LAST_YEAR on.
     """
     try:
         read = dt.datetime.fromisoformat(text.strip())
@@ -223,7 +223,8 @@ def moment_of(text: str) -> dt.datetime:
         moment = None
     if moment is None or not FIRST_YEAR <= moment.year < LAST_YEAR:
         given = repr(text[:MAX_SAID])
-        raise MomentError(f"{given} is no time since 2009; write it in UTC as 2026-01-31T12:00:00Z")
+        years = f"the years {FIRST_YEAR} to {LAST_YEAR - 1}"
+        raise MomentError(f"{given} is no time in {years}; write it in UTC as 2026-01-31T12:00:00Z")
     return moment
 
 

@@ -180,12 +180,15 @@ def test_a_moment_that_is_not_known_is_no_empty_mempool(
     assert result.stderr.count("\n") == 1
 
 
-def test_what_is_no_time_is_wrong_usage(database: Path) -> None:
-    """The sentence says what was given, and the exit status is 2."""
-    result = run("mempool", database, "--at", "yesterday")
+@pytest.mark.parametrize("given", ["yesterday", "9999-12-31"])
+def test_what_is_no_time_is_wrong_usage(database: Path, given: str) -> None:
+    """The sentence says what was given and which times there are, and the exit status is 2."""
+    result = run("mempool", database, "--at", given)
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert "'yesterday' is no time since 2009" in result.stderr
+    assert f"'{given}' is no time in the years 2009 to 9998" in " ".join(
+        result.stderr.replace("│", " ").split()
+    )
 
 
 def test_a_database_of_another_version_is_to_be_built_again(shared: SharedBuild) -> None:
