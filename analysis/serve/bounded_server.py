@@ -24,6 +24,7 @@ DEADLINE_S: Final = (
     40.0  # for a connection, from accept to close: a wait for a turn, a question, a slow reader
 )
 MAX_REQUEST_BYTES: Final = 16 << 10  # of the request line and all headers
+PIECE_BYTES: Final = 1 << 10  # in which bytes reach the parser
 
 
 class BoundedServer(uvicorn.Server):
@@ -115,6 +116,12 @@ def _bounded_protocol() -> type[H11Protocol]:
                 oldest = next(iter(connections))
                 connections.pop(oldest).cancel()
                 oldest.transport.abort()
+
+        def data_received(self, data: bytes) -> None:
+            """Take bytes in pieces: the parser bounds a request only while it is not complete."""
+            for begin in range(0, len(data), PIECE_BYTES):
+                if not self.transport.is_closing():
+                    super().data_received(data[begin : begin + PIECE_BYTES])
 
         def connection_lost(self, exc: Exception | None) -> None:
             if self in connections:

@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 import requests
 
 from analysis.serve.bounded_server import MAX_CONNECTIONS
@@ -44,6 +45,15 @@ def test_a_hundred_slow_clients_shut_nobody_out(site: Site) -> None:
             connected(site, opened, HALF if number % 2 else UNREAD)
 
         assert site.get("/api/v1/pools?window=all").status_code == 200
+
+
+@pytest.mark.parametrize(("n_bytes", "status"), [(8 << 10, b"200"), (30 << 10, b"400")])
+def test_a_request_has_a_limit_however_fast_it_comes(site: Site, n_bytes: int, status: bytes) -> None:
+    """A request line and headers of more than 16 KiB are refused, also where they come all at once."""
+    with ExitStack() as opened:
+        client = connected(site, opened, HALF + b"X-Long: " + b"a" * n_bytes + b"\r\n\r\n")
+
+        assert client.recv(12) == b"HTTP/1.1 " + status
 
 
 def test_the_command_serves_and_ends_with_0(served_database: Path, tmp_path: Path) -> None:
