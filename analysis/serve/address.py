@@ -49,7 +49,7 @@ def bound(address: str, *, allow_remote: bool, token: str) -> socket.socket:
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         raise ServeError(f"{address} is no address; write HOST:PORT, for example {DEFAULT_ADDRESS}")
     if not is_loopback(host) and not (allow_remote and token):
         lacking = [] if allow_remote else ["give --allow-remote"]

@@ -66,6 +66,8 @@ def read_targets(file: Path) -> list[Target]:
     entries = content.get("webhook")
     if set(content) != {"webhook"} or not isinstance(entries, list):
         raise ServeError(f"{file} names no webhook; {HOW}")
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise ServeError(f"{file} has a webhook that is no table; {HOW}")
     return [_target(entry, f"{file}: webhook {number}") for number, entry in enumerate(entries, 1)]
 
 
@@ -80,7 +82,7 @@ def _target(entry: Mapping[str, Any], where: str) -> Target:
         raise ServeError(
             f"{where} has a secret below {MIN_SECRET_LENGTH} characters; `openssl rand -hex 16` makes one"
         )
-    wrong = [kind for kind in kinds if kind not in TITLES]
+    wrong = [kind for kind in kinds if not isinstance(kind, str) or kind not in TITLES]
     if wrong or not kinds:
         raise ServeError(f"{where} has no known kind {wrong}; the kinds are {', '.join(TITLES)}")
     target = Target(url=url, secret=secret, kinds=frozenset(kinds))
@@ -107,8 +109,8 @@ def refusal(url: str) -> str:
         return "it has a user name; the signature proves who sends"
     try:
         found = socket.getaddrinfo(host, port or parts.scheme, type=socket.SOCK_STREAM)
-    except OSError:
-        return ""
+    except (OSError, UnicodeError) as error:
+        return "" if isinstance(error, OSError) else f"{host} can be no name of a host"
     for *_, address in found:
         number = ipaddress.ip_address(str(address[0]).partition("%")[0])
         number = getattr(number, "ipv4_mapped", None) or number

@@ -183,7 +183,10 @@ def test_a_server_that_does_not_answer_in_time_has_failed(
         ("[[webhook]]\nurl = 'http://[fe80::1]/'\nsecret = '{}'", "link-local"),
         ("[[webhook]]\nurl = 'http://127.0.0.1/'\nsecret = '{}'\nkinds = ['rain']", "the kinds are new_pool"),
         ("[[webhook]]\nurl = 'http://127.0.0.1/'\nsecret = '{}'\ntoken = 'x'", "the keys are kinds"),
+        ("[[webhook]]\nurl = 'http://127.0.0.1/'\nsecret = '{}'\nkinds = [['a']]", "the kinds are new_pool"),
+        ("[[webhook]]\nurl = 'http://a..b/'\nsecret = '{}'", "can be no name of a host"),
         ("[[webhook]", "cannot be read"),
+        ("webhook = [1]", "a webhook that is no table"),
     ],
 )  # fmt: skip
 def test_a_webhook_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:

@@ -118,6 +118,7 @@ def test_an_address_is_served_where_a_token_is_set(closed_site: Site, host: str,
         ("0.0.0.0:0", "", "other machines"),
         ("0.0.0.0:0", TOKEN, "other machines"),
         ("127.0.0.1", "", "HOST:PORT"),
+        ("127.0.0.1:\N{SUPERSCRIPT TWO}", "", "HOST:PORT"),
         ("127.0.0.1:99999", "", "cannot listen"),
     ],
 )
