@@ -71,7 +71,8 @@ class Notifier:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.settimeout(SEND_S)
-                sender.sendto(line.encode(), self._address)
+                # A reason may hold a path of any bytes, which is no text.
+                sender.sendto(line.encode(errors="backslashreplace"), self._address)
         except OSError as error:
             log.warning("systemd.unreachable", address=self._address, reason=error.strerror or str(error))
 
