@@ -96,11 +96,12 @@ class Compactor:
 def _reason(line: str) -> str:
     """Return the reason for which `compact --json` left a partition unmerged, from a line of its output.
 
-    A line that is no JSON is an error message of the command. The text is empty for a merged partition.
+    A line that is no JSON is an error message of the command. The text is empty for a partition that was
+    merged or removed.
     """
     try:
-        return json.loads(line)["error"] or ""
-    except (ValueError, TypeError, KeyError):
+        return json.loads(line).get("error") or ""
+    except (ValueError, AttributeError):
         return line
 
 

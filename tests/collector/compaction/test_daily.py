@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from collector.compaction.daily import Compactor, seconds_to_midnight
 from collector.dataset.open import Dataset
-from collector.dataset.schema import MEMPOOL_EVENTS
+from collector.dataset.schema import MEMPOOL_BODIES, MEMPOOL_EVENTS
 from tests.collector.compaction.made_files import seen, write_events
 
 DEADLINE_S = 60.0
@@ -90,6 +91,25 @@ def test_without_free_files_collecting_goes_on(n_free: int, kind: str, said: str
     subprocess.run([sys.executable, "-m", "collector", "compact", str(dataset.root)], check=True)
     assert len(dataset.paths(MEMPOOL_EVENTS)) == 2
     assert len(seen(dataset, MEMPOOL_EVENTS)) == len(before) + 1
+
+
+def test_a_removed_day_is_no_partition_that_is_left(tmp_path: Path) -> None:
+    """Raw bytes of an old day are removed and another day cannot be merged: the log names only that one."""
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    body = {"node": "n", "session": "s", "txid": bytes(32), "kept_at": 0, "kept_because": "left"}
+    dataset.write(MEMPOOL_BODIES, [body | {"raw": bytes(60)}], stem="made")
+    write_events(dataset, 2, 10)
+    dataset.paths(MEMPOOL_EVENTS)[0].write_bytes(b"PAR1")
+    with capture_logs() as logged:
+        compactor = Compactor(dataset, keep_bodies_days=1, delay_s=0)
+        until_s = time.monotonic() + DEADLINE_S
+        while not logged and time.monotonic() < until_s:
+            time.sleep(0.05)
+        compactor.close()
+    assert [each["event"] for each in logged] == ["compaction.incomplete"]
+    assert logged[0]["n_left"] == 1
+    assert logged[0]["reason"].startswith("cannot merge the files of ")
+    assert not dataset.paths(MEMPOOL_BODIES)
 
 
 def test_the_next_look_is_behind_midnight_utc() -> None:
