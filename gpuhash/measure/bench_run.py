@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from gpuhash.backend import choose
-from gpuhash.errors import BackendUnavailableError, InvalidInputError
+from gpuhash.errors import BackendUnavailableError, InvalidInputError, UnknownAlgorithmError
 from gpuhash.measure import bench as benchmark
 from gpuhash.measure import document, machine, peers, plot, report, stages, tables, whole_file
 from gpuhash.measure.bench import SEARCH, Case, Result
@@ -129,6 +129,14 @@ def backends_for(asked: list[str] | None) -> list[str]:
     except BackendUnavailableError as missing:
         typer.echo(f"without cuda: {missing}", err=True)
     return names
+
+
+def check_names(chosen: list[str]) -> None:
+    """Raise UnknownAlgorithmError, which names all there are, unless each of `chosen` can be measured."""
+    known = (*Algorithm, SEARCH)
+    for name in chosen:
+        if name not in known:
+            raise UnknownAlgorithmError(f"no algorithm {name!r}; choose one of {', '.join(known)}")
 
 
 def cases_of(

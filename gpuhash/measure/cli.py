@@ -51,8 +51,9 @@ def bench(
         return
     files = bench_run.Files(json=json, csv=csv, plot=plot_file)
     files.require()
-    names = bench_run.backends_for(backend)
     chosen = algorithm_names or [benchmark.SEARCH, *Algorithm]
+    bench_run.check_names(chosen)
+    names = bench_run.backends_for(backend)
     grid = bench_run.grid_of(chosen)
     cases = grid if sizes else bench_run.cases_of(chosen, names, message_bytes, batch)
     measured = bench_run.measure(

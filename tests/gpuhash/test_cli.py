@@ -186,6 +186,14 @@ def test_a_name_that_does_not_exist_exits_2(run: Run, arguments: tuple[str, ...]
     assert complaint in err
 
 
+def test_a_benchmark_knows_every_name_before_it_measures(run: Run) -> None:
+    """Nothing is measured where one of several names is wrong; the header search is among the right ones."""
+    status, out, err = run("bench", "--backend", "cpu", "--algorithm", "sha256d", "--algorithm", "md5")
+
+    assert (status, out) == (2, "")
+    assert "choose one of sha256d, sha256, keccak256, sha3-256, header-search" in err
+
+
 def test_hostile_headers_are_faults_not_crashes(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
