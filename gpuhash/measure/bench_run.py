@@ -131,12 +131,16 @@ def backends_for(asked: list[str] | None) -> list[str]:
     return names
 
 
-def check_names(chosen: list[str]) -> None:
-    """Raise UnknownAlgorithmError, which names all there are, unless each of `chosen` can be measured."""
-    known = (*Algorithm, SEARCH)
-    for name in chosen:
+def algorithms_for(asked: list[str] | None) -> list[str]:
+    """Return the names of what to measure: those asked for, or else all there are.
+
+    Raises UnknownAlgorithmError, which names all, for a name that does not exist.
+    """
+    known = [SEARCH, *Algorithm]
+    for name in asked or []:
         if name not in known:
             raise UnknownAlgorithmError(f"no algorithm {name!r}; choose one of {', '.join(known)}")
+    return asked or known
 
 
 def cases_of(

@@ -42,17 +42,14 @@ def bench(
     ] = None,
 ) -> None:
     """Verify, then time: kernel, device resident, end to end; speed, energy, share of the limit."""
-    from gpuhash.measure import bench as benchmark
     from gpuhash.measure import bench_run
-    from gpuhash.reference import Algorithm
 
     if compare is not None:
         bench_run.compare(*compare)
         return
     files = bench_run.Files(json=json, csv=csv, plot=plot_file)
     files.require()
-    chosen = algorithm_names or [benchmark.SEARCH, *Algorithm]
-    bench_run.check_names(chosen)
+    chosen = bench_run.algorithms_for(algorithm_names)
     names = bench_run.backends_for(backend)
     grid = bench_run.grid_of(chosen)
     cases = grid if sizes else bench_run.cases_of(chosen, names, message_bytes, batch)
