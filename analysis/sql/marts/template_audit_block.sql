@@ -1,19 +1,18 @@
 /*
 summary = "Each block compared with our node's templates of its height, for each age: missing, extra, conflicting."
 method = """
-The node's templates on the block's parent that were taken before the block came are sorted into bins of age at
-`audit_edges_s`; the newest of each bin is compared. All ages are kept, because choosing the best match would flatter
-the pool. What the template promises is its beginning, as heavy as the block's transactions, since a pool may choose
-smaller blocks. A promised transaction that the block lacks has the first matching class. `conflicting`: it left our
-mempool as replaced before the block, or in conflict with what the block mined. `tail`: it is in the last tail_ratio of
-the promised weight, where small differences of order decide. `fresh`: it entered less than fresh_s before the block,
-and pools do not refresh their work at once (what was in the mempool when we began is never fresh). Else it is
-`unexplained`. Transactions that pay the same per virtual byte as the last promised one share what is left of the
-places: a pool may take any of them. A missing one of them is `tied` as far as an extra one stands in its place, and an
-extra one is `tied`, where no class before fits; n_tied counts them all. A transaction of the block that was not
-promised is `unseen` when it was not in our mempool; `fresh` when it, or a descendant in the block that pays more than
-it and all between them, entered after the template; `tail` when the template has it no more than tail_ratio behind the
-promised part; else `prioritised`. The rules follow the block audit of mempool (github.com/mempool/mempool) and
+The node's templates on the block's parent, taken before the block came, are sorted into bins of age at `audit_edges_s`;
+the newest of each bin is compared. All ages are kept, since the best match would flatter the pool. What the template
+promises is its beginning, as heavy as the block's transactions, since a pool may choose smaller blocks. A promised
+transaction that the block lacks has the first matching class. `conflicting`: it left our mempool as replaced before the
+block, or in conflict with what the block mined. `tail`: it is in the last tail_ratio of the promised weight, where
+small differences of order decide. `fresh`: it entered less than fresh_s before the block, and pools do not refresh
+their work at once (what was there when we began is never fresh). Else it is `unexplained`. Transactions that pay the
+same per virtual byte as the last promised one share what is left of the places. A missing one is `tied` as far as an
+extra one stands in its place, and an extra one where no class before fits; n_tied counts them all. A transaction of the
+block that was not promised is `unseen` when it was not in our mempool; `fresh` when it, or a descendant in the block
+that pays more than it and all between them, entered after we asked for the template; `tail` when the template has it no
+more than tail_ratio behind the promised part; else `prioritised`. The rules follow github.com/mempool/mempool and
 github.com/0xB10C/miningpool-observer. Only blocks at which the mempool is known; the coinbase does not count.
 """
 grain = ["block_hash", "node", "from_age_s"]
@@ -61,7 +60,7 @@ n_missing_tied = "BIGINT  missing, and in its place the block has one that pays 
 n_missing_unexplained = "BIGINT  missing for none of these reasons"
 n_extra = "BIGINT  in the block and not promised"
 n_extra_unseen = "BIGINT  extra, not in our mempool"
-n_extra_fresh = "BIGINT  extra, entered after the template, or a descendant that pays more did"
+n_extra_fresh = "BIGINT  extra, entered after we asked for the template, or a descendant that pays more did"
 n_extra_tail = "BIGINT  extra, in the template just behind what was promised"
 n_extra_tied = "BIGINT  extra, pays the same as the last promised one"
 n_extra_prioritised = "BIGINT  extra, was waiting and paid less than what was promised"
@@ -109,6 +108,7 @@ aged as (
     select
         measured.*,
         stg_templates.taken_at,
+        stg_templates.taken_at - to_microseconds(coalesce(stg_templates.request_us, 0)) as asked_at,
         stg_templates.n_tx as n_template,
         seconds_between(stg_templates.taken_at, measured.connected_at) as age_s
     from measured
@@ -274,7 +274,7 @@ extra as (
         chosen.choice_no,
         chosen.node,
         chosen.cut_no,
-        chosen.taken_at,
+        chosen.asked_at,
         chosen.weight_wu as limit_wu,
         mined.txid,
         template_rows.weight_up_to_here_wu,
@@ -327,7 +327,7 @@ links as (
     where child.mined_cut_no is not null and parent.mined_cut_no is not null
 ),
 
--- What entered after the template, and ancestors for which it pays: no template of that age could choose them.
+-- What entered after the question, and ancestors for which it pays: the template need not have them.
 paid_late (choice_no, stay_no, feerate_sat_vb) as (
     select
         extra_stays.choice_no,
@@ -337,7 +337,7 @@ paid_late (choice_no, stay_no, feerate_sat_vb) as (
     inner join links
         on extra_stays.stay_no = links.child_no
     where
-        extra_stays.entered_at > extra_stays.taken_at
+        extra_stays.entered_at > extra_stays.asked_at
         and links.child_feerate_sat_vb > links.parent_feerate_sat_vb
     union
     select
@@ -363,7 +363,7 @@ judged_extra as (
         extra_stays.is_tied and not extra_stays.is_in_template and extra_stays.stay_no is not null as is_tied_beyond,
         case
             when extra_stays.stay_no is null then 'unseen'
-            when extra_stays.entered_at > extra_stays.taken_at or late.stay_no is not null then 'fresh'
+            when extra_stays.entered_at > extra_stays.asked_at or late.stay_no is not null then 'fresh'
             when extra_stays.weight_up_to_here_wu <= (1 + getvariable('tail_ratio')) * extra_stays.limit_wu then 'tail'
             when extra_stays.is_tied then 'tied'
             else 'prioritised'
