@@ -28,7 +28,7 @@ GUIDES = {"analysis/README.md": 250, "collector/README.md": 300}
 TOP_FILES = {
     "collector": {
         "base": {
-            *("backoff", "child_processes", "clock", "config", "errors", "log", "loopback"),
+            *("backoff", "bounded_http", "child_processes", "clock", "config", "errors", "log", "loopback"),
             *("standard_streams", "unneeded"),
         },
         "cli": {"cli"},
@@ -73,7 +73,8 @@ ROOMS = {
     "analysis.replication": "analysis.base analysis.stats analysis.attribution analysis.core "
     "collector.dataset",
     "analysis.report": "analysis.base analysis.stats analysis.core collector.dataset",
-    "analysis.serve": "analysis.base analysis.attribution analysis.core analysis.report collector.dataset",
+    "analysis.serve": "analysis.base analysis.attribution analysis.core analysis.report collector.base "
+    "collector.dataset",
     "analysis.release": "analysis.base analysis.attribution analysis.core collector.dataset",
     "analysis.warehouse": "analysis.base analysis.stats analysis.attribution analysis.core collector.dataset",
     "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.release "

@@ -14,17 +14,15 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from analysis.serve.address import MAX_WAITING
+from collector.bounded_http import MAX_REQUEST_BYTES, bounded_protocol
 
 MAX_CONNECTIONS: Final = 64  # a new one beyond them closes the oldest
 MAX_ACCEPTED: Final = 16  # connections that are accepted together, before the limit is applied
 DEADLINE_S: Final = (
     40.0  # for a connection, from accept to close: a wait for a turn, a question, a slow reader
 )
-MAX_REQUEST_BYTES: Final = 16 << 10  # of the request line and all headers
-PIECE_BYTES: Final = 1 << 10  # in which bytes reach the parser
 
 
 class BoundedServer(uvicorn.Server):
@@ -35,7 +33,7 @@ class BoundedServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=_bounded_protocol(),
+                http=bounded_protocol(MAX_CONNECTIONS, DEADLINE_S),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",
@@ -100,32 +98,3 @@ def _ignore_broken(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
     """Report an error of the event loop, but no OSError: a client broke its connection, or files ran out."""
     if not isinstance(context.get("exception"), OSError):
         loop.default_exception_handler(context)
-
-
-def _bounded_protocol() -> type[H11Protocol]:
-    """Return a new connection class for one server; all its connections count towards one limit."""
-    connections: dict[H11Protocol, asyncio.TimerHandle] = {}  # oldest first, with the deadline of each
-
-    class BoundedProtocol(H11Protocol):
-        """Handles one connection; closes it at its deadline, or when it is the oldest of too many."""
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            connections[self] = self.loop.call_later(DEADLINE_S, transport.abort)
-            if len(connections) > MAX_CONNECTIONS:
-                oldest = next(iter(connections))
-                connections.pop(oldest).cancel()
-                oldest.transport.abort()
-
-        def data_received(self, data: bytes) -> None:
-            """Take bytes in pieces: the parser bounds a request only while it is not complete."""
-            for begin in range(0, len(data), PIECE_BYTES):
-                if not self.transport.is_closing():
-                    super().data_received(data[begin : begin + PIECE_BYTES])
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self in connections:
-                connections.pop(self).cancel()
-            super().connection_lost(exc)
-
-    return BoundedProtocol

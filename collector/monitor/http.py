@@ -17,8 +17,8 @@ import structlog
 import uvicorn
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from collector.bounded_http import MAX_REQUEST_BYTES, bounded_protocol
 from collector.errors import SettingsError
 from collector.loopback import is_loopback
 from collector.monitor.event_streams import EventStreams, Send
@@ -31,7 +31,6 @@ MAX_CONNECTIONS: Final = 32  # a new one beyond them closes the oldest
 MAX_ACCEPTED: Final = 16  # connections that are accepted together, before the limit is applied
 MAX_WAITING: Final = 1024  # connections that wait in the kernel to be accepted; they cost us no descriptor
 DEADLINE_S: Final = 10.0  # for a connection, from accept to close; Prometheus waits no longer for a scrape
-MAX_REQUEST_BYTES: Final = 16 << 10  # of the request line and all headers
 log = structlog.get_logger(__name__)
 
 
@@ -60,7 +59,7 @@ class MonitorServer:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # a bad request is no event of ours
         config = uvicorn.Config(
             self._answer_request,
-            http=_bounded_protocol(),
+            http=bounded_protocol(MAX_CONNECTIONS, DEADLINE_S),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -193,26 +192,3 @@ def _bound(address: str, *, allow_remote: bool) -> socket.socket:
             f"metrics: cannot listen on {address}: {error.strerror}; set metrics to a free port of this "
             "machine"
         ) from None
-
-
-def _bounded_protocol() -> type[H11Protocol]:
-    """Return a new connection class for one server; all its connections count towards one limit."""
-    connections: dict[H11Protocol, asyncio.TimerHandle] = {}  # oldest first, with the deadline of each
-
-    class BoundedProtocol(H11Protocol):
-        """Handles one connection; closes it at its deadline, or when it is the oldest of too many."""
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            connections[self] = self.loop.call_later(DEADLINE_S, transport.abort)
-            if len(connections) > MAX_CONNECTIONS:
-                oldest = next(iter(connections))
-                connections.pop(oldest).cancel()
-                oldest.transport.abort()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self in connections:
-                connections.pop(self).cancel()
-            super().connection_lost(exc)
-
-    return BoundedProtocol

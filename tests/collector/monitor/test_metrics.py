@@ -209,6 +209,15 @@ def test_a_client_that_hangs_up_is_not_logged(service: Service, capfd: pytest.Ca
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize(("n_bytes", "status"), [(8 << 10, b"200"), (30 << 10, b"400")])
+def test_a_request_has_a_limit_however_fast_it_comes(service: Service, n_bytes: int, status: bytes) -> None:
+    """A request line and headers of more than 16 KiB are refused, also where they come all at once."""
+    with socket.create_connection(("127.0.0.1", service.server.port), 10) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * n_bytes + b"\r\n\r\n")
+
+        assert client.recv(12) == b"HTTP/1.1 " + status
+
+
 def test_other_paths_are_not_found(service: Service) -> None:
     """An unknown path is answered with status 404 and the list of paths that exist."""
     answer = service.get("/else")
