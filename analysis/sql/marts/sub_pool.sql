@@ -5,7 +5,8 @@ Some pools let others make the template, and their coinbases name the maker: wit
 of the pool. The makers are listed by exact bytes, with sources, in the file of the pool in data/pools. A block counts for
 a maker if the pool mined it (block_pool) and the coinbase script holds the maker's tag, wherever it stands; of several
 tags the longest counts. Text in the place of a maker's name that no rule lists is not named: miners choose it, so it may
-be the name of a machine, or of somebody else. The remaining blocks of the pool have no maker here.
+be the name of a machine, or of somebody else. The remaining blocks of the pool have no maker here. A block whose
+coinbase no source gives, so that only a label names its pool, is left out: it may name a maker or not.
 """
 grain = ["pool", "maker"]
 [columns]
@@ -13,7 +14,7 @@ pool = "VARCHAR  slug of the pool"
 pool_name = "VARCHAR  name of the pool"
 maker = "VARCHAR  name of who made the template"
 block_count = "BIGINT  blocks on the active chain that name the maker"
-pool_block_count = "BIGINT  blocks of the pool on the active chain"
+pool_block_count = "BIGINT  blocks of the pool on the active chain whose coinbase is known"
 maker_ratio = "DOUBLE  0..1, block_count / pool_block_count"
 maker_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 maker_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
@@ -36,7 +37,10 @@ mined as (
         on block_pool.block_hash = chain_blocks.block_hash
     inner join block_facts
         on block_pool.block_hash = block_facts.block_hash
-    where chain_blocks.is_active and block_pool.pool in (select pool_makers.pool from pool_makers)
+    where
+        chain_blocks.is_active
+        and block_facts.coinbase_script is not null
+        and block_pool.pool in (select pool_makers.pool from pool_makers)
 ),
 
 -- Two hex digits are a byte, so the tag is looked for at even places only.
