@@ -54,10 +54,9 @@ counts as (
     group by whose.label, whose.label_name
 ),
 
+-- A node tells of tips of any time, also of those of a pause of the collector.
 heights as (
-    select
-        min(block_intervals.height) as lowest,
-        max(block_intervals.height) as highest
+    select distinct block_intervals.height
     from block_intervals
     cross join open_race
     where block_intervals.arrived_at is not null and block_intervals.height < open_race.from_height
@@ -67,10 +66,10 @@ heights as (
 unconnected as (
     select stg_chain_tips.block_hash
     from stg_chain_tips
-    cross join heights
+    inner join heights
+        on stg_chain_tips.height = heights.height
     anti join chain_blocks
         on stg_chain_tips.block_hash = chain_blocks.block_hash
-    where stg_chain_tips.height between heights.lowest and heights.highest
     group by stg_chain_tips.block_hash
     having bool_and(stg_chain_tips.status in ('headers-only', 'valid-headers'))
 ),
