@@ -3,8 +3,9 @@ summary = "Time from each block's parent to the block, on our clock and by heade
 method = """
 interval_s is the arrival of the block minus the arrival of its parent, both by one clock. Our own clock comes first:
 an arrival is the first `seen` that a node pushed to us. Where our clock lacks either block, the first source, by name,
-whose imported arrivals have both is used, and clock names it. header_interval_s is the difference of the header times.
-Miners choose header times, so it may be negative, and it never replaces interval_s.
+whose imported arrivals have both is used, and clock names it. Stamps of a list that were made after a pause say nothing
+and are left out (is_catch_up of arrival_stamps); our collector marks its own. header_interval_s is the difference of
+the header times. Miners choose header times, so it may be negative, and it never replaces interval_s.
 """
 grain = ["block_hash"]
 [columns]
@@ -35,26 +36,35 @@ waiting as (
     group by block_hash
 ),
 
+told_stamps as (
+    select
+        clock,
+        block_hash,
+        arrived_at
+    from arrival_stamps
+    where clock != 'own' and not is_catch_up
+),
+
 -- Worked out before the next step: else the planner may join on the source alone, every arrival with every other.
 parent_arrivals as materialized (
     select
         block.block_hash,
-        arrival.source,
-        arrival.arrived_at
+        told_stamps.clock,
+        told_stamps.arrived_at
     from chain_blocks as block
-    inner join stg_external_arrivals as arrival
-        on block.prev_hash = arrival.block_hash
+    inner join told_stamps
+        on block.prev_hash = told_stamps.block_hash
 ),
 
 told_intervals as (
     select
-        arrival.block_hash,
-        arg_min(seconds_between(parent_arrivals.arrived_at, arrival.arrived_at), arrival.source) as interval_s,
-        min(arrival.source) as source
-    from stg_external_arrivals as arrival
+        told_stamps.block_hash,
+        arg_min(seconds_between(parent_arrivals.arrived_at, told_stamps.arrived_at), told_stamps.clock) as interval_s,
+        min(told_stamps.clock) as source
+    from told_stamps
     inner join parent_arrivals
-        on arrival.block_hash = parent_arrivals.block_hash and arrival.source = parent_arrivals.source
-    group by arrival.block_hash
+        on told_stamps.block_hash = parent_arrivals.block_hash and told_stamps.clock = parent_arrivals.clock
+    group by told_stamps.block_hash
 )
 
 select
