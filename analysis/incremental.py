@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -337,24 +337,25 @@ class IncrementalMarts:
         self,
         connection: duckdb.DuckDBPyConnection,
         recipe: "_Recipe",
-        walk: Iterator[OneRange],
+        walk: Generator[OneRange],
         steps: "_Steps",
     ) -> Iterator["Part | Future[Part]"]:
         """Yield a part for each range that `walk` yields, or its future where another process makes it."""
-        self._begin(recipe.mart, steps)
         rows = self._rows_below(recipe.mart)
         has_ranges = False
-        for one in walk:
-            has_ranges = True
-            part = self.parts.find(recipe.name, one.inputs)
+        with closing(walk):  # while the connection is open, also after an error
             self._begin(recipe.mart, steps)
-            if part is not None:
-                yield part
-            elif self._crew is not None:
-                yield self._crew.begin(recipe.mart, recipe.name, one.inputs, rows, piece=one.piece)
-            else:
-                one.narrow()
-                yield self.parts.make(connection, *recipe._replace(inputs=one.inputs))
+            for one in walk:
+                has_ranges = True
+                part = self.parts.find(recipe.name, one.inputs)
+                self._begin(recipe.mart, steps)
+                if part is not None:
+                    yield part
+                elif self._crew is not None:
+                    yield self._crew.begin(recipe.mart, recipe.name, one.inputs, rows, piece=one.piece)
+                else:
+                    one.narrow()
+                    yield self.parts.make(connection, *recipe._replace(inputs=one.inputs))
         if not has_ranges:  # the mart is made as a whole, and has no row
             yield self.parts.make(connection, *recipe)
 

@@ -14,7 +14,7 @@ rows of one range.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -218,7 +218,7 @@ class Ranges:
         ranges: InRanges,
         found: Fingerprints,
         seen: dict[str, LookedAt],
-    ) -> Iterator[OneRange]:
+    ) -> Generator[OneRange]:
         """Yield each range of a mart, in order, with the inputs of its part.
 
         Until the next range is asked for, `narrow` may be called on this one. `seen` comes with the entries

@@ -1,6 +1,8 @@
 """Test that a mart made in ranges has the rows of the whole mart, and that a new day costs its ranges."""
 
+import gc
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ import pytest
 from analysis import engine, ranges
 from analysis.catalog import Catalog, InRanges, load_catalog
 from analysis.engine import build
+from analysis.errors import DatabaseError
 from analysis.incremental import set_parameters
 from analysis.late import StandIns, early_name
-from analysis.parts import STATE, parts_folder
+from analysis.parts import STATE, Part, PartsFolder, parts_folder
 from collector.dataset.schema import TABLES
 from tests.analysis.days import PlantedDays
 from tests.analysis.shared_build import RULES
@@ -191,3 +194,25 @@ def test_a_changed_condition_makes_the_ranges_again(tmp_path: Path, monkeypatch:
 
     right = build(world.whole, world.pools, tmp_path / "right.duckdb", marts=[name])
     assert contents(found.database)[name].equals(contents(right.database)[name])
+
+
+def test_a_range_that_fails_leaves_no_view_in_front_of_a_relation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The views of the range are removed while the connection is open, and the error alone is told."""
+    world = PlantedDays(tmp_path, Size(n_blocks=60, entering=6, taken=4))
+    later: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda hook: later.append(hook.exc_value))
+    make = PartsFolder.make
+
+    def failing(self: PartsFolder, connection: duckdb.DuckDBPyConnection, name: str, *rest: Any) -> Part:
+        if name == "mempool_residence":
+            raise duckdb.OutOfMemoryException("no memory is left")
+        return make(self, connection, name, *rest)
+
+    monkeypatch.setattr(PartsFolder, "make", failing)
+    with pytest.raises(DatabaseError, match="no memory is left"):
+        build(world.whole, world.pools, tmp_path / "a.duckdb", marts=["mempool_residence"])
+    gc.collect()
+
+    assert later == []
