@@ -97,12 +97,12 @@ def build(
 ) -> BuildResult:
     """Bring every mart up to date in a new database, and run every check whose inputs have changed.
 
-    The result is that of a build from nothing, digit for digit. `progress` is called before each step. With
-    `marts`, only these and the models that they read are built, and only checks that read nothing else run.
-    DuckDB takes at most `memory_gb` of memory (by default four fifths of the machine's) and puts the rest
-    beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the time, not
-    a digit. A mart of at most `inside_bytes` of Parquet becomes a table of the database. Without `is_cut`
-    every mart is made as a whole. `workers` make the ranges and larger marts, each with at most `memory_gb`.
+    The result is that of a build from nothing, digit for digit. `progress` is called before each step, by one
+    thread at a time. With `marts`, only these and the models that they read are built, and only checks that
+    read nothing else run. DuckDB takes at most `memory_gb` of memory (by default four fifths) and puts the
+    rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
+    time, not a digit. A mart of at most `inside_bytes` of Parquet becomes a table. Without `is_cut` every
+    mart is made as a whole. `workers` make the ranges and larger marts, each with at most `memory_gb`.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
     were made before the error are kept, and the next build uses them.

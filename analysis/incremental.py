@@ -39,7 +39,8 @@ LEAST_ROWS: Final = 10_000  # what reads fewer is made in less time than it take
 class Step:
     """Says what a build makes next: mart `name`, as step `number` of at most `n_steps`.
 
-    `left_s` is the time that the remaining steps took when they were last made; None where one is new.
+    `left_s` is the time that the remaining steps took when they were last made, divided by how many are made
+    at the same time; None where one is new.
     """
 
     name: str
@@ -229,7 +230,6 @@ class IncrementalMarts:
             create_model(connection, model)
             found.contents[model.name] = digest(found.of_model(model))
             return
-        steps.reach(model.name)
         types = {column.name: column.type for column in model.columns}
         bounded = self.catalog.bounded_columns(model.name)
         recipe = _Recipe(model.name, inputs_in_ranges(model, found), model.ordered_sql, types, bounded)
@@ -243,6 +243,7 @@ class IncrementalMarts:
             parts = self._several(recipe, filled, {})
         self._create(connection, parts, types, inside_bytes)
         _note(found, model.name, parts)
+        steps.leave(model.name)
 
     def _marts(self) -> Iterator[Model]:
         """Yield the models of marts in build order; without `is_cut` they have no ranges or late columns."""
@@ -258,7 +259,6 @@ class IncrementalMarts:
     ) -> None:
         """Match the coinbases with the pool rules, where that is not known, and create what was found."""
         inputs = candidate_inputs(self.rules, found)
-        steps.reach(CANDIDATES)
         parts = self.parts.find_ranges(CANDIDATES, inputs)
         if parts is None:
             begun_s = time.monotonic()
@@ -268,6 +268,7 @@ class IncrementalMarts:
         self.used += parts
         self._create(connection, parts, {}, inside_bytes)
         _note(found, CANDIDATES, parts)
+        steps.leave(CANDIDATES)
 
     def _planned(
         self, name: str, inputs: Inputs, found: Fingerprints, *, in_ranges: bool = False
@@ -475,12 +476,13 @@ class _Steps:
         self._n_at_once = n_at_once
         self._progress = progress
 
-    def reach(self, name: str) -> None:
-        """Note that the build has come to this mart, which no longer counts among those that are left."""
+    def leave(self, name: str) -> None:
+        """Note that this mart is begun or need not be made, so that it no longer counts among those left."""
         self._left.discard(name)
 
     def tell(self, name: str) -> None:
         """Report to the callback that this mart is made now, and about how many seconds are left."""
+        self.leave(name)
         seconds = [self._last_s.get(each) for each in (name, *self._left)]
         known = [second for second in seconds if second is not None]
         left_s = sum(known) / self._n_at_once if len(known) == len(seconds) else None

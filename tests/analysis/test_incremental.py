@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from analysis.catalog import load_catalog
 from analysis.database import ask, open_database
 from analysis.engine import BuildResult, Step, build
 from analysis.errors import DatabaseError
-from analysis.parts import open_parts, parts_folder
+from analysis.parts import Inputs, Part, PartsFolder, open_parts, parts_folder
 from analysis.watch import changes
 from collector.dataset.schema import TABLES
 from tests.analysis.world import write_table, write_world
@@ -311,6 +312,30 @@ def test_progress_counts_steps_and_tells_the_time_left(dataset: Path) -> None:
     assert numbers == sorted(set(numbers))
     assert numbers[-1] <= made[0].n_steps
     assert all(step.left_s is not None and step.left_s > 0 for step in made)
+
+
+def test_two_marts_that_are_begun_together_are_two_steps(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step has the number of another, also where two threads look at their marts before either tells."""
+    both = threading.Barrier(2, timeout=60)
+    looked: set[str] = set()
+    find = PartsFolder.find
+
+    def together(self: PartsFolder, name: str, inputs: Inputs) -> Part | None:
+        thread = threading.current_thread()
+        if thread is not threading.main_thread() and thread.name not in looked:
+            looked.add(thread.name)
+            both.wait()
+        return find(self, name, inputs)
+
+    steps: list[Step] = []
+    monkeypatch.setattr(PartsFolder, "find", together)
+    monkeypatch.setattr(engine, "_queries_at_once", lambda *_: 2)
+    built(dataset, progress=steps.append)
+
+    numbers = [step.number for step in steps[:-1]]
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
 def test_watching_yields_after_each_seal(dataset: Path) -> None:
