@@ -7,12 +7,12 @@ it was built from, and nothing else on this machine. A query must be one stateme
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import duckdb
 
@@ -27,6 +27,7 @@ from collector.dataset.schema import CHAINS, DATASET_MARKER
 
 # DuckDB writes the file in the form of this older version, so that every client since then can read it.
 STORAGE: Final = "v1.4.0"
+GIVE_UP_S: Final = 0.1  # after so long, queries that were begun meanwhile are stopped as well
 USED_MEMORY: Final = 0.8  # of the machine's memory, by DuckDB's default
 MAGIC: Final = b"DUCK"  # behind the checksum of 8 bytes with which a database begins
 MAGIC_BYTES: Final = 12
@@ -131,10 +132,11 @@ def in_threads(
     n_threads: int,
     work: Callable[[Item, duckdb.DuckDBPyConnection], Result],
     items: Iterable[Item],
-) -> Iterator[Result]:
-    """Yield `work(item, cursor)` for each item, in order; so many threads work at the same time.
+) -> list[Result]:
+    """Return `work(item, cursor)` for each item, in order; so many threads work at the same time.
 
-    Each has a further connection to the database. After an error no other item is begun.
+    Each has a further connection to the database. After an error no other item is begun, and the queries that
+    run are stopped; the first error is raised when they have ended.
     """
     with open_cursors(connection, n_threads) as cursors, ThreadPoolExecutor(n_threads) as threads:
 
@@ -142,7 +144,34 @@ def in_threads(
             with cursors.lent() as cursor:
                 return work(item, cursor)
 
-        yield from threads.map(work_on, items)
+        def give_up() -> None:
+            for future in begun:
+                future.cancel()
+            cursors.interrupt()
+
+        begun: list[Future[Result]] = []
+        with given_up_after_an_error(begun, give_up):
+            begun.extend(threads.submit(work_on, item) for item in items)
+            for future in wait(begun, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        return [future.result() for future in begun]
+
+
+@contextmanager
+def given_up_after_an_error(
+    begun: Collection["Future[Any]"], give_up: Callable[[], object]
+) -> Iterator[None]:
+    """After an error in the `with` block call `give_up` until all futures in `begun` have ended; raise it.
+
+    One call would not do: a thread that is between two queries would begin the next one.
+    """
+    try:
+        yield
+    except BaseException:
+        give_up()
+        while wait(begun, GIVE_UP_S).not_done:
+            give_up()
+        raise
 
 
 def default_memory_gb() -> float:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from analysis.catalog import Model
+from analysis.database import given_up_after_an_error
 from analysis.parts import Inputs, Part, Rows
 from analysis.ranges import Piece
 
@@ -142,25 +143,21 @@ def make_all(
     """Make every mart of a graph, each after those that it reads, `n_at_once` at the same time in threads.
 
     `make` makes the mart of a name. Of those that can be made, the one with the longest way behind it comes
-    first. After an error no other mart is begun, and `give_up` is called, which shortens the work of those
-    that were; the first error is raised when they have ended.
+    first. After an error no other mart is begun. `give_up`, which shortens the work of those that were, is
+    called until they have ended; then the first error is raised.
     """
     order = graphlib.TopologicalSorter(graph)
     order.prepare()
     urgency = urgencies(graph)
     ready: list[tuple[int, str]] = []
     made: dict[Future[object], str] = {}
-    with ThreadPoolExecutor(n_at_once, "mart") as threads:
-        try:
-            while order.is_active():
-                for name in order.get_ready():
-                    heapq.heappush(ready, (-urgency[name], name))
-                while ready and len(made) < n_at_once:
-                    _, name = heapq.heappop(ready)
-                    made[threads.submit(make, name)] = name
-                for future in wait(made, return_when=FIRST_COMPLETED).done:
-                    future.result()
-                    order.done(made.pop(future))
-        except BaseException:
-            give_up()
-            raise
+    with ThreadPoolExecutor(n_at_once, "mart") as threads, given_up_after_an_error(made, give_up):
+        while order.is_active():
+            for name in order.get_ready():
+                heapq.heappush(ready, (-urgency[name], name))
+            while ready and len(made) < n_at_once:
+                _, name = heapq.heappop(ready)
+                made[threads.submit(make, name)] = name
+            for future in wait(made, return_when=FIRST_COMPLETED).done:
+                future.result()
+                order.done(made.pop(future))

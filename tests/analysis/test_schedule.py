@@ -9,8 +9,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from analysis.database import connect, in_threads
 from analysis.engine import build
 from analysis.errors import DatabaseError
 from analysis.parts import Inputs, Part, Rows
@@ -166,6 +168,41 @@ def test_an_error_shortens_the_work_of_other_threads() -> None:
         make_all(GRAPH, make, 2, given_up.set)
 
     assert ended == ["e"]
+
+
+def test_what_is_begun_after_an_error_is_shortened_as_well() -> None:
+    """A thread that was between two queries when a mart failed is not left to do the next one."""
+    given_up, ended = threading.Semaphore(0), list[str]()
+
+    def make(name: str) -> None:
+        if name == "a":
+            raise DatabaseError("a fails")
+        if given_up.acquire(timeout=10) and given_up.acquire(timeout=10):
+            ended.append(name)
+
+    with pytest.raises(DatabaseError, match="a fails"):
+        make_all(GRAPH, make, 2, given_up.release)
+
+    assert ended == ["e"]
+
+
+def test_after_an_error_no_other_item_is_begun_and_queries_are_stopped() -> None:
+    """The error of an item is seen at once, not when the items before it have ended."""
+    first_began, begun = threading.Event(), list[int]()
+
+    def work(item: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        begun.append(item)
+        if item == 1:
+            assert first_began.wait(60)
+            raise DatabaseError("1 fails")
+        for _ in range(5 if item else 200):
+            first_began.set()
+            cursor.execute("SELECT count(*) FROM range(20_000_000) AS a(n) WHERE hash(n) % 7 = 1")
+
+    with connect(threads=1) as connection, pytest.raises(DatabaseError, match="1 fails"):
+        in_threads(connection, 2, work, range(6))
+
+    assert sorted(begun) in ([0, 1], [0, 1, 2])
 
 
 class Mortal(ProcessWorkers):
