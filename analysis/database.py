@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
@@ -182,7 +182,8 @@ def default_memory_gb() -> float:
 def interrupt_queries() -> None:
     """Stop all running queries of this process from another thread; each ends with duckdb.Error."""
     for connection in list(_open):
-        connection.interrupt()
+        with suppress(duckdb.ConnectionException):  # it has just been closed
+            connection.interrupt()
 
 
 def refuse_other_file(database: Path) -> None:

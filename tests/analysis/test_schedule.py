@@ -12,7 +12,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analysis.database import connect, in_threads
+from analysis import database
+from analysis.database import connect, in_threads, interrupt_queries, open_cursors
 from analysis.engine import build
 from analysis.errors import DatabaseError
 from analysis.parts import Inputs, Part, Rows
@@ -203,6 +204,14 @@ def test_after_an_error_no_other_item_is_begun_and_queries_are_stopped() -> None
         in_threads(connection, 2, work, range(6))
 
     assert sorted(begun) in ([0, 1], [0, 1, 2])
+
+
+def test_ctrl_c_stops_queries_beside_a_cursor_that_was_just_closed() -> None:
+    """The thread that waits for Ctrl-C lives on: it stops every other query, and hears the second Ctrl-C."""
+    with connect() as connection, open_cursors(connection, 3):
+        for cursor in list(database._open - {connection}):
+            cursor.close()
+        interrupt_queries()
 
 
 class Mortal(ProcessWorkers):
