@@ -5,7 +5,6 @@ it was built from, and nothing else on this machine. A query must be one stateme
 """
 
 import glob
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -28,7 +27,8 @@ from collector.dataset.schema import CHAINS, DATASET_MARKER
 # DuckDB writes the file in the form of this older version, so that every client since then can read it.
 STORAGE: Final = "v1.4.0"
 GIVE_UP_S: Final = 0.1  # after so long, queries that were begun meanwhile are stopped as well
-USED_MEMORY: Final = 0.8  # of the machine's memory, by DuckDB's default
+# Bytes of the units in which DuckDB tells sizes.
+UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 MAGIC: Final = b"DUCK"  # behind the checksum of 8 bytes with which a database begins
 MAGIC_BYTES: Final = 12
 # Connections that are open now, so that Ctrl-C can stop their queries.
@@ -175,8 +175,14 @@ def given_up_after_an_error(
 
 
 def default_memory_gb() -> float:
-    """Return the memory (10^9 bytes) that DuckDB may take where nothing else is said."""
-    return USED_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    """Return the memory (10^9 bytes) that DuckDB may take where nothing else is said.
+
+    DuckDB takes a part of what the machine has, or of what a container may use.
+    """
+    with connect() as connection:
+        ((limit,),) = connection.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = limit.split()
+    return float(number) * UNITS[unit] / 1e9
 
 
 def interrupt_queries() -> None:

@@ -6,7 +6,6 @@ remove duplicates: a copy of the data would gain nothing. A small mart is a tabl
 part (parts.py), so marts can be read without the dataset. Only what changed is made.
 """
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -120,7 +119,7 @@ def build(
         if _is_finished(parts, database, stamp):
             return _finished(parts, database, time.monotonic() - start_s)
         catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
-        work = _Build(catalog, opened, rule_set, parts, is_cut, workers, memory_gb, threads)
+        work = _Build(catalog, opened, rule_set, parts, is_cut, workers, memory_gb)
         with _appearing(database) as path:
             most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
             with (
@@ -155,7 +154,6 @@ class _Build:
     is_cut: bool
     workers: Workers | None
     memory_gb: float | None
-    threads: int | None
 
     def __post_init__(self) -> None:
         self._facts: dict[str, Any] = {"chain": self.dataset.chain, "rules_hash": self.rules.hash}
@@ -163,7 +161,7 @@ class _Build:
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
         """Create raw views, staging, input tables and marts; run the checks; force the parts to disk."""
         self.marts = _marts(connection, self.catalog, self.dataset, self.rules, self.parts)
-        n_at_once = _queries_at_once(self.threads, self.memory_gb)
+        n_at_once = _queries_at_once(connection, self.memory_gb)
         self.marts.is_cut, self.marts.n_at_once = self.is_cut, n_at_once
         if self.workers is not None:
             self.marts.hands = self._handed_out(self.workers)
@@ -212,11 +210,11 @@ class _Build:
             ) from None
 
 
-def _queries_at_once(threads: int | None, memory_gb: float | None) -> int:
+def _queries_at_once(connection: duckdb.DuckDBPyConnection, memory_gb: float | None) -> int:
     """Return how many marts or checks run at the same time: one per thread and per MART_GB of memory."""
-    n_threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    ((n_threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
     most_gb = default_memory_gb() if memory_gb is None else memory_gb
-    return max(1, min(n_threads, int(most_gb // MART_GB)))
+    return max(1, min(int(n_threads), int(most_gb // MART_GB)))
 
 
 def _marts(

@@ -72,6 +72,6 @@ def open_processes(n_at_once: int) -> Iterator[ProcessWorkers]:
 def memory_of_each_gb(memory_gb: float | None, n_workers: int) -> float:
     """Return the memory (10^9 bytes) of one DuckDB, where a build and its workers share `memory_gb`.
 
-    None stands for four fifths of the machine's memory.
+    None stands for four fifths of the memory of the machine or container.
     """
     return (default_memory_gb() if memory_gb is None else memory_gb) / (n_workers + 1)

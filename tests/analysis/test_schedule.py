@@ -12,8 +12,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analysis import database
-from analysis.database import connect, in_threads, interrupt_queries, open_cursors
+from analysis import database, engine
+from analysis.database import connect, default_memory_gb, in_threads, interrupt_queries, open_cursors
 from analysis.engine import build
 from analysis.errors import DatabaseError
 from analysis.parts import Inputs, Part, Rows
@@ -262,11 +262,22 @@ def test_processes_that_are_always_killed_are_one_sentence(tmp_path: Path) -> No
 
 
 def test_workers_share_the_memory() -> None:
-    """The build and its workers get equal parts of --memory, or of four fifths of the machine's."""
-    machine_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-
+    """The build and its workers get equal parts of --memory, or of what DuckDB would take."""
     assert memory_of_each_gb(6, 2) == 2
-    assert memory_of_each_gb(None, 3) == pytest.approx(machine_gb / 5)
+    assert memory_of_each_gb(None, 3) == pytest.approx(default_memory_gb() / 4)
+
+
+def test_a_container_has_the_memory_and_cores_that_duckdb_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine around it has does not count, so a small container makes few marts at once."""
+    own_gb = default_memory_gb()
+    monkeypatch.setattr(os, "sysconf", lambda _name: 1 << 30)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(512)))
+
+    assert default_memory_gb() == own_gb
+    with connect(threads=3) as connection:
+        assert engine._queries_at_once(connection, 4.0) == 2
+        assert engine._queries_at_once(connection, 100.0) == 3
+        assert engine._queries_at_once(connection, 1.0) == 1
 
 
 def test_workers_of_a_command_make_the_database(tmp_path: Path) -> None:
