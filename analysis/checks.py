@@ -91,7 +91,7 @@ def run_checks(
 ) -> tuple[CheckResult, ...]:
     """Run every check of the catalog, and for each model a check that its grain is unique.
 
-    `n_at_once` of them run at the same time.
+    `n_at_once` of them run at the same time, but one by one where memory runs out.
 
     The results are returned, and stored in the table `check_results`. With `earlier`, a check whose inputs
     did not change is not run: its earlier result is used. The results of this run are then written into
@@ -104,7 +104,10 @@ def run_checks(
     if n_at_once == 1:
         results = tuple(result(check, connection) for check in _checks(catalog))
     else:
-        results = tuple(in_threads(connection, n_at_once, result, _checks(catalog)))
+        try:
+            results = tuple(in_threads(connection, n_at_once, result, _checks(catalog)))
+        except duckdb.OutOfMemoryException:
+            return run_checks(connection, catalog, earlier)
     connection.execute(
         "CREATE TABLE check_results"
         " (name VARCHAR, severity VARCHAR, summary VARCHAR, n_offending BIGINT, missing VARCHAR)"

@@ -27,7 +27,7 @@ from analysis.manifest import build_facts
 from analysis.parts import Inputs, LookedAt, MadeInRanges, Part, PartsFolder, Rows, Types, digest
 from analysis.ranges import RANGE, OneRange, Ranges, inputs_in_ranges
 from analysis.raw_contents import Content
-from analysis.schedule import Crew, Hands, graph_of, make_all, open_crew, urgencies
+from analysis.schedule import Crew, Graph, Hands, graph_of, make_all, open_crew, urgencies
 from analysis.stored import Stored, of_parts, of_staging
 from collector.dataset.open import Dataset
 
@@ -188,6 +188,7 @@ class IncrementalMarts:
         """Make the parts that are missing, and create every mart in the database; return all content hashes.
 
         A mart of at most `inside_bytes` becomes a table of the database, a larger one a view on its parts.
+        Where memory runs out for marts made at the same time, those that are left are made one by one.
         """
         steps = _Steps([mart for mart in self.plan() if mart.action != "keep"], self.n_at_once, progress)
         found = self.fingerprints()
@@ -202,11 +203,36 @@ class IncrementalMarts:
         crews = (
             nullcontext() if self.hands is None else open_crew(self.hands, urgencies(graph), self.parts.add)
         )
-        with open_cursors(connection, self.n_at_once) as cursors, crews as self._crew:
+        done: set[str] = set()
+
+        def make_mart(name: str, cursor: duckdb.DuckDBPyConnection) -> None:
+            self._make_mart(cursor, found, steps, inside_bytes, models[name])
+            done.add(name)
+
+        with crews as self._crew:
+            try:
+                self._make_all(connection, graph, self.n_at_once, make_mart)
+            except duckdb.OutOfMemoryException:
+                if self.n_at_once == 1 or self.hands is not None:
+                    raise
+                left = graph.keys() - done  # each alone may fit
+                self._make_all(connection, {name: graph[name] & left for name in left}, 1, make_mart)
+        return found
+
+    def _make_all(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        graph: Graph,
+        n_at_once: int,
+        make: Callable[[str, duckdb.DuckDBPyConnection], None],
+    ) -> None:
+        """Call `make` with each mart of a graph and a connection that no other mart uses meanwhile."""
+        self._is_given_up = False
+        with open_cursors(connection, n_at_once) as cursors:
 
             def make_mart(name: str) -> None:
                 with cursors.lent() as cursor:
-                    self._make_mart(cursor, found, steps, inside_bytes, models[name])
+                    make(name, cursor)
 
             def give_up() -> None:
                 self._is_given_up = True
@@ -214,8 +240,7 @@ class IncrementalMarts:
                     self._crew.drop_waiting()
                 cursors.interrupt()
 
-            make_all(graph, make_mart, self.n_at_once, give_up)
-        return found
+            make_all(graph, make_mart, n_at_once, give_up)
 
     def _make_mart(
         self,

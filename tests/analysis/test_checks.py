@@ -1,13 +1,15 @@
 """Test that each check is run where the dataset has what it needs, and else says what is missing."""
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
-from analysis import checks
+from analysis import checks, engine
 from analysis.catalog import load_catalog
 from analysis.checks import CheckResult, counted, why_not_applicable
 from analysis.engine import build
@@ -70,6 +72,25 @@ def test_imports_alone_are_checked_for_what_they_promise(tmp_path: Path) -> None
 
     assert passed(found) == {"one_active_block_per_height", "shares_sum_to_one"}
     assert "others promise no transactions" in str(found["transactions_match_blocks"].missing)
+
+
+def test_where_memory_ends_for_two_checks_each_runs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks of which each fits in memory, but not two at the same time, have their results all the same."""
+    dataset = write_tables(tmp_path / "dataset", IMPORTS)
+    expected = build(dataset, RULES, tmp_path / "alone.duckdb", threads=1).checks
+    run_alone = checks._run_if_changed
+
+    def without_memory(*arguments: Any) -> CheckResult:
+        if threading.current_thread() is not threading.main_thread():
+            raise duckdb.OutOfMemoryException("no memory is left")
+        return run_alone(*arguments)
+
+    monkeypatch.setattr(checks, "_run_if_changed", without_memory)
+    monkeypatch.setattr(engine, "_queries_at_once", lambda *_: 2)
+
+    assert build(dataset, RULES, tmp_path / "a.duckdb").checks == expected
 
 
 @pytest.mark.parametrize("name", sorted(IMPORTS))

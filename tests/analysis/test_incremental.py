@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -336,6 +337,33 @@ def test_two_marts_that_are_begun_together_are_two_steps(
 
     numbers = [step.number for step in steps[:-1]]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_where_memory_ends_for_two_marts_each_is_made_alone(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marts of which each fits in memory, but not two at the same time, make the database all the same."""
+    expected = rows(built(dataset, "alone.duckdb", threads=1).database)
+    both = threading.Barrier(2, timeout=60)
+    failed: set[str] = set()
+    make = PartsFolder.make
+
+    def without_memory(self: PartsFolder, *recipe: Any) -> Part:
+        thread = threading.current_thread()
+        if thread is not threading.main_thread() and thread.name not in failed:
+            failed.add(thread.name)
+            both.wait()
+            raise duckdb.OutOfMemoryException("no memory is left")
+        return make(self, *recipe)
+
+    monkeypatch.setattr(PartsFolder, "make", without_memory)
+    monkeypatch.setattr(engine, "_queries_at_once", lambda *_: 2)
+
+    found = built(dataset)
+
+    assert len(failed) == 2
+    assert len(found.made) == len(set(found.made))
+    assert rows(found.database) == expected
 
 
 def test_watching_yields_after_each_seal(dataset: Path) -> None:
