@@ -32,7 +32,7 @@ nonempty_high_per_s = "DOUBLE  upper bound of the 95 % interval"
 empty_ratio = "DOUBLE  0..1, empty ones among the owner's blocks of the bin; null when there are none"
 empty_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 empty_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
-told_by = "VARCHAR[]  sources of these blocks, their sizes and their arrivals, each once: observed, backfilled, or names of imported sources"
+told_by = "VARCHAR[]  sources of these blocks, of their sizes and, with the clock arrival, of their arrivals, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -91,7 +91,8 @@ owners as (
     select
         grouped_by,
         owner,
-        sources_of(flatten(list(told_by))) as told_by
+        sources_of(flatten(list(told_by))) as arrival_told_by,
+        sources_of(flatten(list(block_told_by))) as header_told_by
     from owner_intervals
     group by grouped_by, owner
 ),
@@ -100,7 +101,7 @@ counts as (
     select
         owners.grouped_by,
         owners.owner,
-        owners.told_by,
+        case exposures.clock when 'arrival' then owners.arrival_told_by else owners.header_told_by end as told_by,
         exposures.*,
         coalesce(found.n_empty, 0) as n_empty,
         coalesce(found.n_nonempty, 0) as n_nonempty,

@@ -48,7 +48,7 @@ counts as (
         count(*) filter (where is_after_same and is_empty) as n_empty_after_same,
         count(*) filter (where not is_after_same) as n_after_other,
         count(*) filter (where not is_after_same and is_empty) as n_empty_after_other,
-        sources_of(flatten(list(told_by))) as told_by
+        sources_of(flatten(list(block_told_by))) as told_by
     from owner_intervals
     where is_after_same is not null and not is_nothing_waiting
     group by grouped_by, owner, owner_name

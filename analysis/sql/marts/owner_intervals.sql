@@ -17,6 +17,7 @@ is_nothing_waiting = "BOOLEAN  the mempool is known to have had nothing waiting"
 is_after_same = "BOOLEAN  its parent is of the same owner; null when either is unknown or the dataset lacks the parent"
 interval_s = "DOUBLE  s since the parent's arrival; null where either arrival is unknown"
 header_interval_s = "DOUBLE  s since the parent's header time; null when the dataset lacks the parent"
+block_told_by = "VARCHAR[]  sources of the block and of its emptiness, each once: observed, backfilled, or names of imported sources"
 told_by = "VARCHAR[]  sources of the block, of its emptiness and of its interval, each once: observed, backfilled, or names of imported sources"
 */
 select
@@ -29,6 +30,7 @@ select
     case when not own.is_unknown and not parent.is_unknown then own.owner = parent.owner end as is_after_same,
     block_intervals.interval_s,
     cast(block_intervals.header_interval_s as double) as header_interval_s,
+    sources_of([own.told_by, block_intervals.emptiness_told_by]) as block_told_by,
     sources_of([own.told_by, block_intervals.emptiness_told_by, nullif(block_intervals.clock, 'own')]) as told_by
 from block_owner as own
 inner join block_intervals
