@@ -9,7 +9,7 @@ grain = ["period_kind", "period", "method"]
 [columns]
 period_kind = "VARCHAR  epoch or all"
 period = "VARCHAR  number of the difficulty epoch, or all"
-first_height = "INTEGER  first block of the period that the dataset has"
+first_height = "INTEGER  first of the blocks that count in the period"
 method = "VARCHAR  payout, tag, or none: unknown"
 block_count = "BIGINT  blocks on the active chain"
 total_block_count = "BIGINT  blocks of the period, all methods"

@@ -3,13 +3,14 @@ summary = "Every empty block of the active chain, and the evidence for why it is
 method = """
 There are five classes, named for what was measured; the first that matches counts. `mempool_empty`: nothing was waiting
 at any node that was in step, so the block says nothing about its pool. `unknown`: the mempool or the time since the
-parent is not known. `before_template`: transactions were waiting, but the block came before a node of ours had offered a
-filled template on its parent; a pool no faster than our nodes could not fill it. Where no such template was ever seen,
-this is said only of blocks within fast_s whose parent's parent had one. `soon`: our node had offered a filled template,
-or none was asked for, and the block came within fast_s of its parent. `late`: it came later than that and still took
-nothing. Times are on our clock and count from when the parent's body reached us. No class tells why: a job sent out on a
-header before the parent was checked, one sent out on a checked parent before transactions were chosen, and one that a
-miner kept for too long look alike, and a pool's own network may be slower or faster than ours.
+parent is not known. `before_template`: transactions were waiting, but the block came before a node of ours had offered
+a filled template on its parent; a pool no faster than our nodes could not fill it. Where no such template was ever
+seen, this is said only of blocks within fast_s whose parent's parent had one. `soon`: our node had offered a filled
+template, or none was asked for, and the block came within fast_s of its parent. `late`: it came later than that and
+still took nothing. Times are on our clock, and an interval else on that of a list of arrivals (block_intervals); they
+count from when the parent's body reached us. No class tells why: a job sent out on a header before the parent was
+checked, one sent out on a checked parent before transactions were chosen, and one that a miner kept for too long look
+alike, and a pool's own network may be slower or faster than ours.
 """
 grain = ["block_hash"]
 [parameters]

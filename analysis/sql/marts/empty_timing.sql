@@ -1,13 +1,14 @@
 /*
 summary = "Time from the parent to empty blocks and to other blocks, on two clocks."
 method = """
-Blocks of owner_intervals. Clock `arrival` is block_intervals.interval_s: from the parent's arrival to the block's, on
-our own clock. Clock `header` is header_interval_s, for blocks that were never seen arriving. Miners choose header
-times in whole seconds, often when they build the job and not when they find the block. Its bias stands beside it: the
-median of header interval minus arrival interval over blocks that have both. Negative header intervals are kept, since
-a rank test can use them, and are counted. Blocks at which the mempool is known to have been empty are left out of both
-kinds and counted: nobody could have filled them. The test, its correction for the number of owners of a grouping, and
-the intervals of medians are those of empty_intervals.
+Blocks of owner_intervals. Clock `arrival` is block_intervals.interval_s: from the parent's arrival to the block's, both
+on our own clock or both on that of one list of arrivals (told_by names the lists). Clock `header` is header_interval_s
+of all blocks, for those that were never seen arriving. Miners choose header times in whole seconds, often when they
+build the job and not when they find the block. Its bias stands beside it: the median of header interval minus arrival
+interval over blocks that have both. Negative header intervals are kept, since a rank test can use them, and are
+counted. Blocks at which the mempool is known to have been empty are left out of both kinds and counted: nobody could
+have filled them. The test, its correction for the number of owners of a grouping, and the intervals of medians are
+those of empty_intervals.
 """
 grain = ["grouped_by", "owner", "clock"]
 [parameters]

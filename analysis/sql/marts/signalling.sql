@@ -2,8 +2,8 @@
 summary = "What each pool signals in its headers and coinbases: version bits, and coinbases as BIP 54 asks for them."
 method = """
 Blocks of the active chain. A header whose version begins with the bits 001 (BIP 9) may signal with bits 0 to 28. Bits 13
-to 28 are free for miners to roll (BIP 320), so a set one of them says nothing, and only bits 0 to 12 are listed, from
-the first block that sets them. bip54_coinbase: the coinbase's lock time is the height minus one, and its sequence is not
+to 28 are free for miners to roll (BIP 320), so a set one of them says nothing, and only bits 0 to 12 are listed, each for
+all pools and all blocks as soon as one block sets it. bip54_coinbase: the coinbase's lock time is the height minus one, and its sequence is not
 final, as the consensus cleanup of BIP 54 demands of every coinbase once it is active; a block that lacks these columns
 (files of version 0.1.0) is not counted. A signal is a statement of readiness or a default of the software; it does not
 say what the pool would do.

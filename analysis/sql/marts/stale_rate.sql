@@ -20,7 +20,7 @@ stale_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 stale_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 n_unconnected_tips = "BIGINT  tips of branches that our nodes knew and none connected; null for a pool, and without chain_tips"
 tips_ratio = "DOUBLE  0..1, (n_stale + n_unconnected_tips) / (n_blocks + n_unconnected_tips); null where that is"
-is_lower_bound = "BOOLEAN  blocks that our nodes knew and never connected are not counted"
+is_lower_bound = "BOOLEAN  blocks that our nodes knew and never connected are not counted; false for 'all' if the collector ever asked for tips, though none is known that came after it last asked"
 */
 with
 
