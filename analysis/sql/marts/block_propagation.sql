@@ -2,8 +2,10 @@
 summary = "When each block reached each of our nodes, compared with the first of them."
 method = """
 The first `seen` that each node pushed to us. One clock, ours, stamps the messages of all nodes, so lags need no
-correction; they contain the way from each node to us, which takes milliseconds for nodes nearby. connect_s is the
-time from a node's `seen` to its `connected`: how long the node took to validate the block, as its messages show it.
+correction; in a merged dataset each member's clock was corrected to the first one's, and lags between members are known
+to clock_error_s of node_propagation. They contain the way from each node to us, which takes milliseconds for nodes
+nearby. connect_s is the time from a node's `seen` to its `connected`: how long the node took to validate the block, as
+its messages show it.
 """
 grain = ["block_hash", "node"]
 [columns]
