@@ -66,6 +66,16 @@ cast(round(2 * (rank_ratio * n_pairs + 0.5)) as bigint);
 -- Test
 select twice_rank(1 / 3, 3) = 3 and twice_rank(0.5e0, 1) = 2;
 
+-- Pairs of a block and a transaction as a list, in the order of stay and cut: then the digits of a fit do not depend on
+-- the order in which threads read them.
+create macro inclusion_pairs(is_taken, height, package, waiting, size, stay_no, cut_no) as
+list(
+    struct_pack(is_taken := is_taken, height := height, package := package, waiting := waiting, size := size)
+    order by stay_no, cut_no
+);
+-- Test
+select inclusion_pairs(true, 1, 1e0, 1e0, 0.5e0, 1, 1)[1].size = 0.5e0;
+
 -- The logistic regression of which transactions blocks took, from a list of pairs of a block and a transaction.
 create macro inclusion_model_of(pairs) as
 inclusion_model(

@@ -98,12 +98,8 @@ samples as (
     select
         pool,
         inclusion_model_of(
-            list(
-                struct_pack(
-                    is_taken := is_taken, height := height,
-                    package := package_rank_ratio, waiting := waiting_rank_ratio, size := size_rank_ratio
-                )
-                order by stay_no, cut_no
+            inclusion_pairs(
+                is_taken, height, package_rank_ratio, waiting_rank_ratio, size_rank_ratio, stay_no, cut_no
             )
         ) as model
     from inclusion_sample
