@@ -289,8 +289,10 @@ class Downloader:
             before = size()
             while not done.wait(self.stall_s):
                 if size() - before < LEAST_BYTES:
-                    stalled.set()
-                    response.raw.shutdown()
+                    # It fails where the answer has just ended, so that there is nothing to break.
+                    with contextlib.suppress(OSError, RuntimeError, ValueError):
+                        response.raw.shutdown()
+                        stalled.set()
                     return
                 before = size()
 

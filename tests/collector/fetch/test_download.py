@@ -265,6 +265,18 @@ def test_after_a_stall_the_same_command_goes_on(site: Site, downloader: Download
     assert site.ranges() == [None, f"bytes={HALF}-"]
 
 
+def test_an_answer_that_has_ended_is_no_stall(site: Site, downloader: Downloader, cache: Path) -> None:
+    """A file that has arrived counts, also where its end is noticed late: no connection is left to break."""
+    file = site.put("/file.bin", CONTENT)
+
+    def linger(n_bytes: int, _: int | None) -> None:
+        if n_bytes == len(CONTENT):
+            threading.Event().wait(3 * downloader.stall_s)
+
+    assert downloader.download(file, cache, linger).path.read_bytes() == CONTENT
+    assert site.ranges() == [None]
+
+
 @pytest.mark.parametrize(
     ("to", "says"),
     [
