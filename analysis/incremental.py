@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from analysis.attribution.rules import RuleSet
 from analysis.candidates import CANDIDATES, candidate_inputs, candidate_parts
-from analysis.catalog import Catalog, FilledLate, Model
+from analysis.catalog import Catalog, FilledLate, InRanges, Model
 from analysis.database import open_cursors
 from analysis.fingerprints import (
     READS,
@@ -24,10 +24,10 @@ from analysis.fingerprints import (
 )
 from analysis.late import EARLY, early_name, filling, stand_ins
 from analysis.manifest import build_facts
-from analysis.parts import Inputs, LookedAt, MadeInRanges, Part, PartsFolder, Rows, Types, digest
-from analysis.ranges import RANGE, OneRange, Ranges, inputs_in_ranges
+from analysis.parts import Inputs, MadeInRanges, Part, PartsFolder, Rows, Types, digest
+from analysis.ranges import RANGE, OneRange, Ranges, inputs_in_ranges, make_range
 from analysis.raw_contents import Content
-from analysis.schedule import Crew, Graph, Hands, graph_of, make_all, open_crew, urgencies
+from analysis.schedule import Crew, Graph, Hands, Made, Task, graph_of, make_all, open_crew, urgencies
 from analysis.stored import Stored, of_parts, of_staging
 from collector.dataset.open import Dataset
 
@@ -265,7 +265,7 @@ class IncrementalMarts:
             early_parts = self._parts(connection, model, early, found, steps)
             recipe = recipe._replace(inputs=found.of_late(model.late, _content(early_parts)))
             filled = self._filled(connection, model, model.late, recipe, early_parts, found, steps)
-            parts = self._several(recipe, filled, {})
+            parts = self._several(connection, recipe, filled)
         self._create(connection, parts, types, inside_bytes)
         _note(found, model.name, parts)
         steps.leave(model.name)
@@ -327,63 +327,97 @@ class IncrementalMarts:
         """Return all parts of a mart, whose late columns are null; make those that are missing."""
         set_parameters(connection, model)
         if model.ranges is not None:
-            latest = self.parts.state.in_ranges.get(recipe.name)
-            seen = {} if latest is None else dict(latest.rows)
-            walk = self._walker.walk(connection, model, model.ranges, found, seen)
-            return self._several(recipe, self._ranges(connection, recipe, walk, steps), seen)
+            return self._several(
+                connection, recipe, self._ranges(connection, model, model.ranges, recipe, found, steps)
+            )
         return self._whole(connection, model, recipe, steps)
 
     def _whole(
         self, connection: duckdb.DuckDBPyConnection, model: Model, recipe: "_Recipe", steps: "_Steps"
     ) -> list[Part]:
         """Return the single part of a mart that has no ranges; make it if it is missing."""
-        n_rows = sum(self._n_rows.get(name, 0) for name in self.catalog.stored_below(model.name))
-        crew = self._crew_for(n_rows)
-        if crew is not None:
-            return [self._made_elsewhere(crew, recipe, steps)]
-        with stand_ins(connection, self.catalog, model, None):
-            return [self._made_here(connection, recipe, steps)]
-
-    def _several(
-        self, recipe: "_Recipe", making: Iterator["Part | Future[Part]"], seen: Mapping[str, LookedAt]
-    ) -> list[Part]:
-        """Return the parts of a mart that has several; where one is missing, those that `making` yields.
-
-        With these `seen` is recorded, which `making` may have filled.
-        """
-        parts = self.parts.find_ranges(recipe.name, recipe.inputs)
-        if parts is None:
-            begun_s = time.monotonic()
-            parts = [each.result() if isinstance(each, Future) else each for each in list(making)]
-            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, seen)
+        part = self.parts.find(recipe.name, recipe.inputs)
+        if part is None:
+            self._begin(recipe.mart, steps)
+            crew = self._crew_for(
+                sum(self._n_rows.get(name, 0) for name in self.catalog.stored_below(model.name))
+            )
+            if crew is not None:
+                part = crew.begin(self._task(recipe)).result().part
+            else:
+                with stand_ins(connection, self.catalog, model):
+                    part = self.parts.make(connection, *recipe)
+        parts = [] if part is None else [part]
         self.used += parts
         return parts
 
-    def _ranges(
+    def _several(
         self,
         connection: duckdb.DuckDBPyConnection,
         recipe: "_Recipe",
-        walk: Generator[OneRange],
+        making: Iterator["Made | Future[Made]"],
+    ) -> list[Part]:
+        """Return the parts of a mart that has several; where one is missing, those that `making` yields."""
+        parts = self.parts.find_ranges(recipe.name, recipe.inputs)
+        if parts is None:
+            begun_s = time.monotonic()
+            every = [each.result() if isinstance(each, Future) else each for each in list(making)]
+            looks = {key: looked for made in every for key, looked in made.looks.items()}
+            self._walker.rows.update(looks)
+            parts = [made.part for made in every if made.part is not None]
+            if not parts:  # the mart is made as a whole, and has no row
+                parts = [self.parts.make(connection, *recipe)]
+            self.parts.keep_ranges(recipe.name, recipe.inputs, parts, time.monotonic() - begun_s, looks)
+        self.used += parts
+        return parts
+
+    def _ranges(  # noqa: PLR0917 - what one mart has at hand
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        model: Model,
+        ranges: InRanges,
+        recipe: "_Recipe",
+        found: Fingerprints,
         steps: "_Steps",
-    ) -> Iterator["Part | Future[Part]"]:
-        """Yield a part for each range that `walk` yields, or its future where another process makes it."""
-        rows = self._rows_below(recipe.mart)
-        has_ranges = False
+    ) -> Iterator["Made | Future[Made]"]:
+        """Yield each range of a mart, made here, or the future of one that another process makes."""
+        latest = self.parts.state.in_ranges.get(recipe.name)
+        walk = self._walker.walk(connection, model, ranges, found, {} if latest is None else latest.rows)
+        hand_out = None if self._crew is None else self._handing_out(self._crew, recipe)
+        self._begin(recipe.mart, steps)
         with closing(walk):  # while the connection is open, also after an error
-            self._begin(recipe.mart, steps)
             for one in walk:
-                has_ranges = True
-                part = self.parts.find(recipe.name, one.inputs)
                 self._begin(recipe.mart, steps)
-                if part is not None:
-                    yield part
-                elif self._crew is not None:
-                    yield self._crew.begin(recipe.mart, recipe.name, one.inputs, rows, piece=one.piece)
+                has_rows = one.look(may_query=False)
+                part = self.parts.find(recipe.name, one.inputs) if one.inputs else None
+                if part is not None or not has_rows:
+                    yield Made(part, one.looks)
+                elif hand_out is not None:
+                    yield hand_out(one)
                 else:
-                    one.narrow()
-                    yield self.parts.make(connection, *recipe._replace(inputs=one.inputs))
-        if not has_ranges:  # the mart is made as a whole, and has no row
-            yield self.parts.make(connection, *recipe)
+                    yield self._made_range(connection, recipe, one)
+
+    def _made_range(self, connection: duckdb.DuckDBPyConnection, recipe: "_Recipe", one: OneRange) -> Made:
+        """Make one range of a mart in this process."""
+        part = make_range(
+            one,
+            lambda inputs: self.parts.find(recipe.name, inputs),
+            lambda inputs: self.parts.make(connection, *recipe._replace(inputs=inputs)),
+        )
+        return Made(part, one.looks)
+
+    def _handing_out(self, crew: Crew, recipe: "_Recipe") -> Callable[[OneRange], Future[Made]]:
+        """Return a function that has another process make a range of a mart."""
+        task = self._task(recipe)
+        before: dict[str, list[Part]] = {}  # by the first key of the range
+        for part in self.parts.whole_parts(recipe.name):
+            before.setdefault(part.inputs.get(RANGE, ""), []).append(part)
+
+        def hand_out(one: OneRange) -> Future[Made]:
+            made_before = before.get(str(one.rows.first_key), ())
+            return crew.begin(replace(task, range_rows=one.rest, made_before=made_before))
+
+        return hand_out
 
     def _filled(  # noqa: PLR0917 - what one mart has at hand
         self,
@@ -394,7 +428,7 @@ class IncrementalMarts:
         early: list[Part],
         found: Fingerprints,
         steps: "_Steps",
-    ) -> Iterator["Part | Future[Part]"]:
+    ) -> Iterator["Made | Future[Made]"]:
         """Yield the parts of a mart with its late columns filled in, or futures of those made elsewhere.
 
         Each is made of several early parts together, of which a new day changes the last ones only.
@@ -404,37 +438,24 @@ class IncrementalMarts:
             one = recipe._replace(inputs=found.of_late(late, _content(group), _values_of(group, values)))
             part = self.parts.find(one.name, one.inputs)
             if part is not None:
-                yield part
+                yield Made(part, {})
                 continue
             self._begin(one.mart, steps)
             rows = self.parts.rows_sql(group, recipe.types)
             crew = self._crew_for(sum(each.n_rows for each in group))
             if crew is not None:
-                yield crew.begin(one.mart, one.name, one.inputs, self._rows_below(one.mart), early=rows)
+                yield crew.begin(self._task(one, early=rows))
             else:
-                yield self.parts.make(connection, *one._replace(query=filling(late, rows)))
+                yield Made(self.parts.make(connection, *one._replace(query=filling(late, rows))), {})
 
     def _crew_for(self, n_rows: int) -> Crew | None:
         """Return the crew that makes a part from `n_rows` rows; None where this process is quicker."""
         return self._crew if n_rows >= LEAST_ROWS else None
 
-    def _made_here(self, connection: duckdb.DuckDBPyConnection, recipe: "_Recipe", steps: "_Steps") -> Part:
-        """Return one part, a Parquet file of a mart; make it in this process if it is missing."""
-        part = self.parts.find(recipe.name, recipe.inputs)
-        if part is None:
-            self._begin(recipe.mart, steps)
-            part = self.parts.make(connection, *recipe)
-        self.used.append(part)
-        return part
-
-    def _made_elsewhere(self, crew: Crew, recipe: "_Recipe", steps: "_Steps") -> Part:
-        """Return one part, a Parquet file of a mart; have another process make it if it is missing."""
-        part = self.parts.find(recipe.name, recipe.inputs)
-        if part is None:
-            self._begin(recipe.mart, steps)
-            part = crew.begin(recipe.mart, recipe.name, recipe.inputs, self._rows_below(recipe.mart)).result()
-        self.used.append(part)
-        return part
+    def _task(self, recipe: "_Recipe", early: str | None = None) -> Task:
+        """Return the task of making one part elsewhere; `early` is the query that reads early parts."""
+        rows = self._rows_below(recipe.mart)
+        return Task(mart=recipe.mart, name=recipe.name, inputs=recipe.inputs, rows=rows, early=early)
 
     def _rows_below(self, mart: str) -> dict[str, Rows]:
         """Return how to read each stored mart that a mart reads, directly or through views, by name."""

@@ -129,15 +129,11 @@ def stand_ins(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     model: Model,
-    ranges: InRanges | None,
-    *,
-    sources: Mapping[str, str] = NO_SOURCES,
-    tables: Collection[str] = (),
 ) -> Iterator[None]:
-    """Put all views and tables of StandIns in front of relations while the `with` block runs."""
-    views = StandIns(connection, catalog, model, ranges)
+    """Put the views in front of relations without which a mart has late columns, in a `with` block."""
+    views = StandIns(connection, catalog, model, None)
     try:
-        views.put(sources, tables)
+        views.put()
         yield
     finally:
         views.remove()

@@ -131,8 +131,12 @@ class PartsFolder:
 
     def find(self, name: str, inputs: Inputs) -> Part | None:
         """Return the part of a mart that was made of these inputs; None if it is missing or damaged."""
-        part = self.state.parts.get(_file(name, inputs))
+        part = self.state.parts.get(file_of(name, inputs))
         return part if part is not None and self._is_whole(part) else None
+
+    def whole_parts(self, name: str) -> list[Part]:
+        """Return all parts of a mart, of this build and of those before, that are present and undamaged."""
+        return [part for part in self.state.parts.values() if part.name == name and self._is_whole(part)]
 
     def find_ranges(self, name: str, inputs: Inputs) -> list[Part] | None:
         """Return the parts of a mart that was made in ranges of these inputs; None if any is missing."""
@@ -175,6 +179,8 @@ class PartsFolder:
     def add(self, part: Part) -> Part:
         """Record a part whose file was written, in memory and in parts.log; return the part."""
         with self._recording:
+            if self.state.parts.get(part.file) == part:
+                return part
             self.state.parts.pop(part.file, None)
             self.state.parts[part.file] = self._newest[part.name] = part
             self._log({"part": _as_record(part)})
@@ -182,11 +188,7 @@ class PartsFolder:
 
     def rows_sql(self, parts: list[Part], types: Types) -> str:
         """Return the SQL that reads all rows of parts in their order, with the column types of their mart."""
-        if not parts:
-            nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items())
-            return f"SELECT {nulls} WHERE false"
-        patterns = ", ".join(_literal(glob.escape(str(self.path(part)))) for part in parts)
-        return f"SELECT * FROM read_parquet([{patterns}], hive_partitioning = false)"  # noqa: S608 - paths of ours
+        return rows_sql([self.path(part) for part in parts], types)
 
     def are_whole(self, files: list[str]) -> bool:
         """Return whether all these files of parts are recorded, present and undamaged."""
@@ -260,6 +262,15 @@ class PartsFolder:
             return False
 
 
+def rows_sql(paths: Sequence[Path], types: Types) -> str:
+    """Return the SQL that reads all rows of the parts at these paths, with the column types of their mart."""
+    if not paths:
+        nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items())
+        return f"SELECT {nulls} WHERE false"
+    patterns = ", ".join(_literal(glob.escape(str(path))) for path in paths)
+    return f"SELECT * FROM read_parquet([{patterns}], hive_partitioning = false)"  # noqa: S608 - paths of ours
+
+
 def write_part(  # noqa: PLR0917 - the parts of one recipe
     connection: duckdb.DuckDBPyConnection,
     folder: Path,
@@ -274,7 +285,7 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
     `bounded` are the columns whose least and greatest values the part records.
     """
     begun_s = time.monotonic()
-    file = _file(name, inputs)
+    file = file_of(name, inputs)
     path = folder / file
     path.parent.mkdir(exist_ok=True)
     temporary = temporary_path(path)
@@ -352,7 +363,8 @@ def digest(facts: object) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _file(name: str, inputs: Inputs) -> str:
+def file_of(name: str, inputs: Inputs) -> str:
+    """Return the path, in the folder of parts, of the part of a mart that is made of these inputs."""
     return f"{name}/{digest(dict(inputs))[:32]}.parquet"
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from analysis.database import default_memory_gb
 from analysis.errors import DatabaseError
-from analysis.parts import Part
-from analysis.tasks import Task, Workplace, make_part
+from analysis.schedule import Made, Task
+from analysis.tasks import Workplace, make_part
 from collector.child_processes import open_process_pool
 
 ATTEMPTS: Final = 3  # at one part, where the processes end in the middle of it
@@ -28,7 +28,7 @@ class ProcessWorkers:
         self._lock = threading.Lock()
         self._pool = open_process_pool(n_at_once, PRELOADED)
 
-    def make(self, workplace: Workplace, task: Task) -> Part:
+    def make(self, workplace: Workplace, task: Task) -> Made:
         """Make one part of a mart in a process, and return the part when it is made.
 
         Raises duckdb.Error where a query fails, and DatabaseError where processes are killed again and again.
@@ -44,7 +44,7 @@ class ProcessWorkers:
             " ran out; use fewer --workers or less --memory, and build again: what is made stays"
         )
 
-    def submit(self, pool: ProcessPoolExecutor, workplace: Workplace, task: Task) -> "Future[Part]":
+    def submit(self, pool: ProcessPoolExecutor, workplace: Workplace, task: Task) -> "Future[Made]":
         """Hand one part to a process of a pool."""
         return pool.submit(make_part, workplace, task)
 

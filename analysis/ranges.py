@@ -14,9 +14,9 @@ rows of one range.
 """
 
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -33,8 +33,8 @@ from analysis.extents import (
     surely_admits,
 )
 from analysis.fingerprints import READS, WORD, Fingerprints
-from analysis.late import StandIns, stand_ins
-from analysis.parts import Inputs, LookedAt, digest
+from analysis.late import StandIns
+from analysis.parts import Inputs, LookedAt, Part, digest
 from analysis.raw_contents import File, extent_sql, to_extent
 from analysis.stored import Stored
 
@@ -81,81 +81,163 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Describes one range of a mart: the SQL variables of its conditions, and the files from which it reads.
+class RangeRows:
+    """Says which rows one range of a mart reads, as far as that is known without a query.
 
-    A variable whose name ends in `_at` is a time in microseconds since 1970 UTC. `sources` has the query of
-    the files that can hold its rows, for relations of which not all files can. `tables` are the relations of
-    which it reads few rows.
+    `variables` are the SQL variables of its conditions; one whose name ends in `_at` is a time in
+    microseconds since 1970 UTC. `read` has the relations of which it reads only some rows, in the order of
+    the head, and `stored` their files. `contents` has the hashes of relations, `inputs` those of the mart.
+    `known` has what was found out of rows, by a hash of how they are selected; `grouped` the same for
+    relations of which all ranges were looked at together, by relation.
     """
 
     variables: Mapping[str, int]
-    sources: Mapping[str, str]
-    tables: frozenset[str] = frozenset()
+    read: Sequence["_Read"]
+    stored: Mapping[str, Stored]
+    contents: Mapping[str, str]
+    inputs: Inputs
+    known: Mapping[str, LookedAt]
+    grouped: Mapping[str, LookedAt]
 
-    @contextmanager
-    def narrowing(
-        self, connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model
-    ) -> Iterator[None]:
-        """Make DuckDB queries see only the rows that this range is made of, in a `with` block."""
-        _set(connection, self.variables)
-        with stand_ins(connection, catalog, model, model.ranges, sources=self.sources, tables=self.tables):
-            yield
+    @property
+    def first_key(self) -> int:
+        """Return the number of the first cut, or the first height, of the range."""
+        return self.variables[FROM]
 
 
 class OneRange:
-    """Holds one range of a mart while a build looks at it; `inputs` are the inputs of its part."""
+    """Finds out which rows one range of a mart reads, and makes DuckDB queries see only these.
+
+    `few` are the relations of which the range before read few rows; it is brought up to date.
+    """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, catalog: Catalog, model: Model, first: int, width: int
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        catalog: Catalog,
+        model: Model,
+        rows: RangeRows,
+        few: set[str],
     ) -> None:
-        self.variables = _variables(first, width)
-        self.read: dict[str, tuple[Stored, Sequence[File]]] = {}
-        self.tables: set[str] = set()
+        self.rows = rows
         self.inputs: Inputs = {}
+        self.looks: dict[str, LookedAt] = {}
         self._connection = connection
+        self._few = few
         self._views = StandIns(connection, catalog, model, model.ranges)
-        self._is_set = False
+        self._are_variables_set = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._files: dict[str, tuple[Stored, Sequence[File]]] = {}
+        self._tables: set[str] = set()
+        self._values: dict[str, int | None] = dict(self.rows.variables)
 
     @property
-    def sources(self) -> dict[str, str]:
-        """Return the queries of the files to read, for relations of which not all are."""
-        return {relation: stored.query(files) for relation, (stored, files) in self.read.items()}
+    def rest(self) -> RangeRows:
+        """Return the range for another process, with those files alone that can hold its rows."""
+        stored = {
+            each.relation: files.limited_to(files.admitting(each.bounds, self._values))
+            for each in self.rows.read
+            if (files := self.rows.stored.get(each.relation)) is not None
+        }
+        return replace(self.rows, stored=stored, known=dict(self.looks))
 
-    @property
-    def piece(self) -> Piece:
-        """Return which rows the range reads."""
-        return Piece(self.variables, self.sources, frozenset(self.tables))
+    def look(self, *, may_query: bool = True) -> bool:
+        """Find out which rows the range reads; return False where it reads none, and so is not made.
 
-    def narrow(self, until: str | None = None, *, are_few: bool = False) -> None:
-        """Make DuckDB queries see only the rows that this range reads, until `close`.
-
-        This applies to all relations that the mart reads, or with `until` to those up to that one. `sources`
-        must be known for these relations. `are_few` says that the last relation may well have few rows, so
-        that a table of them is tried.
+        Then `inputs` are those of its part, and `looks` has what was found out. Without `may_query` both are
+        left incomplete, and `inputs` empty, where some rows have to be looked at.
         """
-        if not self._is_set:
-            _set(self._connection, self.variables)
-            self._is_set = True
-        self._views.put(self.sources, self.tables, until=until, few=TABLE_ROWS if are_few else None)
+        self._begin()
+        contents: dict[str, str] = {}  # of the rows that the range reads, by relation
+        for each in self.rows.read:
+            looked = self._looked(each, contents, may_query=may_query)
+            if looked is None:
+                return True
+            contents[each.relation] = looked[0]
+            self._values.update(known_of(each.relation, looked[1]))
+            if self._note_rows(each.relation, n_rows_of(looked)):
+                self._few.add(each.relation)
+            else:
+                self._few.discard(each.relation)
+            if each.is_needed and looked == each.nothing:
+                return False
+        reads = {f"{READS}{relation}": content for relation, content in contents.items()}
+        self.inputs = {**self.rows.inputs, **reads, RANGE: str(self.rows.first_key)}
+        return True
 
-    def note_files(self, relation: str, stored: Stored, files: Sequence[File]) -> Sequence[File]:
-        """Note that the range reads a relation from these of its files alone; return the files."""
-        if len(files) < len(stored.files):
-            self.read[relation] = stored, files
-        self.note_rows(relation, sum(file.n_rows for file in files))
-        return files
+    def narrow(self) -> None:
+        """Make DuckDB queries see only the rows that the range reads, until `close`; `look` comes first."""
+        self._put()
 
-    def note_rows(self, relation: str, n_rows: int) -> bool:
+    def close(self) -> None:
+        """End what `narrow` and `look` began: DuckDB queries see all rows again."""
+        self._views.remove()
+
+    def _looked(self, each: "_Read", contents: Mapping[str, str], *, may_query: bool) -> LookedAt | None:
+        """Return what is known of the rows that the range reads of one relation; query them if need be.
+
+        `contents` has those of the relations before. The result is None where `may_query` forbids the query.
+        """
+        stored = self.rows.stored.get(each.relation)
+        held: object = self.rows.contents[each.relation]
+        whole = None
+        if stored is not None:
+            files = stored.admitting(each.bounds, self._values)
+            self._note_files(each.relation, stored, files)
+            whole = each.whole(stored, files, self._values)
+            held = stored.held(files) if whole is None else whole.held
+        if whole is None and each.relation in self.rows.grouped:
+            return self.rows.grouped[each.relation]
+        others = {name: contents.get(name) or self.rows.contents[name] for name in each.mentioned}
+        key = digest([each.reading, self.rows.variables, held, others])[:32]
+        looked = self.looks.get(key) or self.rows.known.get(key)
+        if looked is None and whole is not None:
+            looked = whole.looked(key)
+        elif looked is None and may_query:
+            self._put(until=each.relation)
+            looked = each.look(self._connection)
+        if looked is not None:
+            self.looks[key] = looked
+        return looked
+
+    def _note_files(self, relation: str, stored: Stored, files: Sequence[File]) -> None:
+        """Note that the range reads a relation from these of its files alone."""
+        if stored.is_limited or len(files) < len(stored.files):
+            self._files[relation] = stored, files
+        self._note_rows(relation, sum(file.n_rows for file in files))
+
+    def _note_rows(self, relation: str, n_rows: int) -> bool:
         """Note that the range reads at most so many rows of a relation; return whether a table holds them."""
         are_few = n_rows <= TABLE_ROWS
         if are_few:
-            self.tables.add(relation)
+            self._tables.add(relation)
         return are_few
 
-    def close(self) -> None:
-        """End what `narrow` began: DuckDB queries see all rows again."""
-        self._views.remove()
+    def _put(self, until: str | None = None) -> None:
+        """Put views and tables in front of relations, or of those until one, whose rows shall be looked at.
+
+        If the range before read few rows of that one, a table of them is tried.
+        """
+        if not self._are_variables_set:
+            _set(self._connection, self.rows.variables)
+            self._are_variables_set = True
+        sources = {relation: stored.query(files) for relation, (stored, files) in self._files.items()}
+        self._views.put(sources, self._tables, until=until, few=TABLE_ROWS if until in self._few else None)
+
+
+def make_range(
+    one: OneRange, find: Callable[[Inputs], Part | None], make: Callable[[Inputs], Part]
+) -> Part | None:
+    """Return the part of one range, found by its inputs or made; None if the range reads no rows."""
+    if not one.inputs and not one.look():
+        return None
+    part = find(one.inputs)
+    if part is None:
+        one.narrow()
+        part = make(one.inputs)
+    return part
 
 
 def inputs_in_ranges(model: Model, found: Fingerprints) -> dict[str, str]:
@@ -199,8 +281,8 @@ class Ranges:
     """Finds the ranges of marts, and hashes of the rows that each range reads.
 
     `stored` has the files of those relations that have any, `n_rows` the number of rows of each relation.
-    `rows` keeps the content and the extent of the rows that ranges read in this build, by a hash of how they
-    are selected. Several threads may walk different marts.
+    `rows` keeps what was found out in this build of the rows that ranges read, by a hash of how they are
+    selected. Several threads may walk different marts.
     """
 
     catalog: Catalog
@@ -217,47 +299,32 @@ class Ranges:
         model: Model,
         ranges: InRanges,
         found: Fingerprints,
-        seen: dict[str, LookedAt],
+        seen: Mapping[str, LookedAt],
     ) -> Generator[OneRange]:
-        """Yield each range of a mart, in order, with the inputs of its part.
+        """Yield each range of a mart, in order; at the next one, the one before is closed.
 
-        Until the next range is asked for, `narrow` may be called on this one. `seen` comes with the entries
-        of `rows` that an earlier build kept; at the end it has those that this mart used.
+        `seen` has what an earlier build found out of rows.
         """
         known = {key: looked for key, looked in seen.items() if is_counted(looked)} | self.rows
-        seen.clear()
         read = [_Read(self.catalog, model, ranges, relation, found) for relation in ranges.reads]
         inputs = found.of_model(model)
         kind = KINDS[ranges.by]
         firsts = self._first_keys(connection, ranges.by)
-        small = {
-            each.relation: grouped
-            for each in read
-            if (n_rows := self.n_rows.get(each.relation, SMALL_ROWS)) < SMALL_ROWS
-            and (
-                grouped := each.grouped(
-                    ranges, kind.width, firsts if n_rows * len(firsts) < SMALL_PAIRS else []
-                )
-            )
-            is not None
-        }
+        grouped = self._all_grouped(connection, ranges, read, firsts)
+        names = {name for each in read for name in (each.relation, *each.mentioned)}
+        contents = {name: found.contents[name] for name in names}
+        stored = {name: self.stored[name] for name in ranges.reads if name in self.stored}
+        few: set[str] = set()
         for first in firsts:
-            one = OneRange(connection, self.catalog, model, first, kind.width)
-            try:
-                contents = self._contents(connection, one, read, found, known, small)
-                for key in contents.values():
-                    if key in known:
-                        seen[key] = self.rows[key] = known[key]
-                if len(contents) < len(read):
-                    continue
-                rows = {
-                    f"{READS}{relation}": known[key][0] if key in known else key
-                    for relation, key in contents.items()
-                }
-                one.inputs = {**inputs, **rows, RANGE: str(first)}
+            looks = {
+                each.relation: grouped[each.relation].get(first, each.nothing)
+                for each in read
+                if each.relation in grouped
+            }
+            variables = _variables(first, kind.width)
+            rows = RangeRows(variables, read, stored, contents, inputs, known, looks)
+            with closing(OneRange(connection, self.catalog, model, rows, few)) as one:
                 yield one
-            finally:
-                one.close()
 
     def late_values(
         self, connection: duckdb.DuckDBPyConnection, model: Model, found: Fingerprints
@@ -293,53 +360,27 @@ class Ranges:
             self._firsts[by] = sorted(firsts)
         return self._firsts[by]
 
-    def _contents(  # noqa: PLR0917 - what one walk has at hand
+    def _all_grouped(
         self,
         connection: duckdb.DuckDBPyConnection,
-        one: OneRange,
-        read: list["_Read"],
-        found: Fingerprints,
-        known: dict[str, LookedAt],
-        small: Mapping[str, str],
-    ) -> dict[str, str]:
-        """Return, for each relation of which a range reads only some rows, the key of these rows in `known`.
+        ranges: InRanges,
+        read: Sequence["_Read"],
+        firsts: Sequence[int],
+    ) -> dict[str, Mapping[int, LookedAt]]:
+        """Look at the rows of all ranges together, for each relation where one query can.
 
-        Missing rows are looked at and added to `known`. `small` has the query that looks at the rows of all
-        ranges at once; the content of the rows stands in place of a key then. If there is no row of the
-        relation that the mart needs, the relations after it are left out.
+        Return by relation, and by the first key of a range, the content and the extent of the range's rows.
         """
-        keys: dict[str, str] = {}
-        read_before: dict[str, str] = {}  # content of what this range reads, of relations so far
-        values: dict[str, int | None] = dict(one.variables)
+        found: dict[str, Mapping[int, LookedAt]] = {}
         for each in read:
-            stored = self.stored.get(each.relation)
-            held: object = found.contents[each.relation]
-            whole = None
-            if stored is not None:
-                files = one.note_files(each.relation, stored, stored.admitting(each.bounds, values))
-                whole = each.whole(stored, files, values)
-                held = stored.held(files) if whole is None else whole.held
-            if whole is None and each.relation in small:
-                if small[each.relation] not in self._small:
-                    one.close()  # that query reads the rows of all ranges
-                every = self._at_once(connection, each, small[each.relation])
-                looked = every.get(one.variables[FROM], each.nothing)
-                key = looked[0]
-            else:
-                others = {name: read_before.get(name) or found.contents[name] for name in each.mentioned}
-                key = digest([each.reading, one.variables, held, others])[:32]
-                if key not in known and whole is not None:
-                    known[key] = whole.looked(key)
-                elif key not in known:
-                    one.narrow(each.relation, are_few=each.had_few)
-                    known[key] = each.look(connection)
-                looked = known[key]
-            each.had_few = one.note_rows(each.relation, n_rows_of(looked))
-            keys[each.relation], read_before[each.relation] = key, looked[0]
-            values.update(known_of(each.relation, looked[1]))
-            if each.is_needed and looked == each.nothing:
-                break
-        return keys
+            n_rows = self.n_rows.get(each.relation, SMALL_ROWS)
+            if not firsts or n_rows >= SMALL_ROWS:
+                continue
+            compared = firsts if n_rows * len(firsts) < SMALL_PAIRS else []
+            grouped = each.grouped(ranges, KINDS[ranges.by].width, compared)
+            if grouped is not None:
+                found[each.relation] = self._at_once(connection, each, grouped)
+        return found
 
     def _at_once(
         self, connection: duckdb.DuckDBPyConnection, each: "_Read", grouped: str
@@ -389,7 +430,6 @@ class _Read:
         condition, clips = ranges.reads[relation], ranges.clips.get(relation, {})
         self._condition = " ".join(condition.split())
         self.bounds = bounds_of(condition)
-        self.had_few = False  # whether the range before read few rows of the relation
         own = set(WORD.findall(" ".join([condition, *clips.values()])))
         self.mentioned = sorted((own - {relation}) & found.contents.keys())
         # What other conditions read of this relation matters as well as what the query reads.

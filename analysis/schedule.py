@@ -8,18 +8,47 @@ import graphlib
 import heapq
 import itertools
 import queue
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from analysis.catalog import Model
 from analysis.database import given_up_after_an_error
-from analysis.parts import Inputs, Part, Rows
-from analysis.ranges import Piece
+from analysis.parts import Inputs, LookedAt, Part, Rows
+from analysis.ranges import RangeRows
 
 Graph = Mapping[str, frozenset[str]]  # by mart, the other marts that it reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Describes one part of a mart to be made: mart, name and inputs; they name its range, if it is one.
+
+    `rows` has each stored mart that the query reads, directly or through a view, as the build has it: DuckDB
+    plans a query on tables otherwise than one on files. With `early`, the query that reads the early parts of
+    the mart, its late columns are filled in.
+
+    With `range_rows` the part is that range, and `inputs` are those of the mart: who makes it finds out which
+    rows it reads, and so its own inputs. A part of `made_before` with these is taken as it is.
+    """
+
+    mart: str
+    name: str
+    inputs: Inputs
+    rows: Mapping[str, Rows]
+    early: str | None = None
+    range_rows: RangeRows | None = None
+    made_before: Sequence[Part] = ()
+
+
+class Made(NamedTuple):
+    """Holds a part that was made, or None for a range that reads no rows, and what was found out of rows."""
+
+    part: Part | None
+    looks: Mapping[str, LookedAt]
 
 
 class Hands(Protocol):
@@ -29,28 +58,15 @@ class Hands(Protocol):
     def n_at_once(self) -> int:
         """Return how many parts of marts are made at the same time."""
 
-    def made(  # noqa: PLR0917 - the fields of a task
-        self,
-        mart: str,
-        name: str,
-        inputs: Inputs,
-        rows: Mapping[str, Rows],
-        early: str | None,
-        piece: Piece | None,
-    ) -> Part:
-        """Have another process make one part of `mart`, called `name`; return the part when it is made.
-
-        `inputs` are those of the part. `rows` has the stored marts that its query reads, by name. With
-        `early`, the query that reads early parts, the late columns are filled in. `piece` describes the
-        range; without it the part is the whole mart.
-        """
+    def made(self, task: Task) -> Made:
+        """Have another process make one part of a mart; return it when it is made."""
 
 
 class Job(NamedTuple):
     """Holds one part of a mart that another process is to make: the call that makes it, and its future."""
 
-    work: Callable[[], Part]
-    future: Future[Part]
+    work: Callable[[], Made]
+    future: Future[Made]
 
 
 class Crew:
@@ -60,7 +76,7 @@ class Crew:
         self,
         hands: Hands,
         urgencies: Mapping[str, int],
-        keep: Callable[[Part], Part],
+        keep: Callable[[Part], object],
         threads: ThreadPoolExecutor,
     ) -> None:
         self._hands = hands
@@ -70,22 +86,13 @@ class Crew:
         self._waiting: queue.PriorityQueue[tuple[int, int, Job]] = queue.PriorityQueue()
         self._numbers = itertools.count()
 
-    def begin(
-        self,
-        mart: str,
-        name: str,
-        inputs: Inputs,
-        rows: Mapping[str, Rows],
-        *,
-        early: str | None = None,
-        piece: Piece | None = None,
-    ) -> Future[Part]:
+    def begin(self, task: Task) -> Future[Made]:
         """Queue one part to be made as by `Hands.made`, and return its future at once.
 
         It begins when a thread is free and no part of a more urgent mart waits.
         """
-        job = Job(partial(self._hands.made, mart, name, inputs, rows, early, piece), Future())
-        self._waiting.put((-self._urgencies[mart], next(self._numbers), job))
+        job = Job(partial(self._hands.made, task), Future())
+        self._waiting.put((-self._urgencies[task.mart], next(self._numbers), job))
         self._threads.submit(self._do_most_urgent)
         return job.future
 
@@ -106,13 +113,16 @@ class Crew:
     def _do_most_urgent(self) -> None:
         for job in itertools.islice(self._jobs_waiting(), 1):
             try:
-                job.future.set_result(self._keep(job.work()))
+                made = job.work()
+                if made.part is not None:
+                    self._keep(made.part)
+                job.future.set_result(made)
             except BaseException as error:  # noqa: BLE001 - raised again by the result of the future
                 job.future.set_exception(error)
 
 
 @contextmanager
-def open_crew(hands: Hands, urgencies: Mapping[str, int], keep: Callable[[Part], Part]) -> Iterator[Crew]:
+def open_crew(hands: Hands, urgencies: Mapping[str, int], keep: Callable[[Part], object]) -> Iterator[Crew]:
     """Yield a Crew that orders parts by `urgencies`; at the end wait for those that were begun."""
     with ThreadPoolExecutor(hands.n_at_once) as threads:
         yield Crew(hands, urgencies, keep, threads)

@@ -1,7 +1,7 @@
 """List the files that hold the rows of a relation, and make the query that reads only some of these files."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from analysis.catalog import Catalog, Model
 from analysis.extents import SIGNS, Bound, Comparison, Extent, Known
-from analysis.parts import Part, PartsFolder, Types
+from analysis.parts import Part, PartsFolder, Types, rows_sql
 from analysis.raw_contents import Content, File
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
@@ -74,13 +74,21 @@ class Stored:
     """Holds the files of one relation, and `query`, which makes the SQL that reads some of them.
 
     `meaning` is a hash of what that SQL does with the rows, empty if it changes nothing. Where `is_summed`,
-    the contents of files are numbers of rows and sums of their hashes; see raw_contents.py.
+    the contents of files are numbers of rows and sums of their hashes; see raw_contents.py. Where
+    `is_limited`, the relation has more files than these.
     """
 
     files: tuple[File, ...]
     meaning: str
     query: Callable[[Sequence[File]], str]
     is_summed: bool = False
+    is_limited: bool = False
+
+    def limited_to(self, files: Sequence[File]) -> "Stored":
+        """Return the same relation with some of its files only."""
+        if len(files) == len(self.files):
+            return self
+        return replace(self, files=tuple(files), is_limited=True)
 
     def held(self, files: Sequence[File]) -> list[str]:
         """Return texts that identify the rows of some files; compaction of raw files does not change them."""
@@ -135,12 +143,16 @@ class Stored:
 
 def of_parts(parts: PartsFolder, made: Sequence[Part], types: Types) -> Stored:
     """Return the files of a stored mart, its parts, as a Stored."""
-    by_file = {part.file: part for part in made}
     return Stored(
         tuple(File(part.file, part.content, part.extent, part.n_rows, part.columns) for part in made),
         "",
-        lambda files: parts.rows_sql([by_file[file.path] for file in files], types),
+        partial(_of_parts, parts.folder, types),
     )
+
+
+def _of_parts(folder: Path, types: Types, files: Sequence[File]) -> str:
+    """Return the SQL that reads the given parts of a stored mart."""
+    return rows_sql([folder / file.path for file in files], types)
 
 
 def of_staging(

@@ -9,7 +9,7 @@ Workers need the dataset and the folder of parts at the same paths, and the same
 
 import weakref
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -22,9 +22,10 @@ from analysis.errors import DatabaseError
 from analysis.incremental import create_input, create_model, create_staging, set_parameters
 from analysis.late import early_name, filling, stand_ins
 from analysis.manifest import sources_hash
-from analysis.parts import Inputs, Part, Rows, write_part
-from analysis.ranges import Piece
+from analysis.parts import Inputs, Part, Rows, file_of, write_part
+from analysis.ranges import OneRange, RangeRows, make_range
 from analysis.raw_views import create_views
+from analysis.schedule import Made, Task
 from collector.dataset.open import Dataset
 from collector.dataset.temporary_folders import temporary_folder
 
@@ -47,30 +48,13 @@ class Workplace:
     sources: str = field(default_factory=sources_hash)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """Describes one part of a mart to be made: mart, name and inputs; they name its range, if it is one.
-
-    `rows` has each stored mart that the query reads, directly or through a view, as the build has it: DuckDB
-    plans a query on tables otherwise than one on files. With `early`, the query that reads the early parts of
-    the mart, its late columns are filled in. `piece` describes the range.
-    """
-
-    mart: str
-    name: str
-    inputs: Inputs
-    rows: Mapping[str, Rows]
-    early: str | None = None
-    piece: Piece | None = None
-
-
 class Workers(Protocol):
     """Declares how tasks, each a part of a mart, are done by other processes, `n_at_once` at a time."""
 
     n_at_once: int
 
-    def make(self, workplace: Workplace, task: Task) -> Part:
-        """Have one part of a mart made by a worker; return the part when it is made.
+    def make(self, workplace: Workplace, task: Task) -> Made:
+        """Have one part of a mart made by a worker; return it when it is made.
 
         Several threads may call this at once. Raises duckdb.Error where a query fails, and AnalysisError
         where the workers cannot be used.
@@ -89,17 +73,8 @@ class HandedOut:
         """Return how many parts of marts the workers make at the same time."""
         return self.workers.n_at_once
 
-    def made(  # noqa: PLR0917 - see `Hands.made`
-        self,
-        mart: str,
-        name: str,
-        inputs: Inputs,
-        rows: Mapping[str, Rows],
-        early: str | None,
-        piece: Piece | None,
-    ) -> Part:
-        """Have a worker make one part of a mart, and return it; the arguments are those of `Hands.made`."""
-        task = Task(mart=mart, name=name, inputs=inputs, rows=rows, early=early, piece=piece)
+    def made(self, task: Task) -> Made:
+        """Have a worker make one part of a mart; return it when it is made."""
         return self.workers.make(self.workplace, task)
 
 
@@ -112,7 +87,7 @@ def arrow_stream(table: pa.Table) -> bytes:
     return stream
 
 
-def make_part(workplace: Workplace, task: Task) -> Part:
+def make_part(workplace: Workplace, task: Task) -> Made:
     """Make one part of a mart in this process, and return it. The process keeps its DuckDB for the next part.
 
     Raises DatabaseError where this process runs another version than the build, duckdb.Error where the query
@@ -138,6 +113,7 @@ class _Worker:
         self._dataset = Dataset(workplace.dataset, workplace.chain)
         self._shown: dict[str, Rows] = {}
         self._views: set[str] = set()
+        self._few: dict[str, set[str]] = {}  # by mart, the relations of which its last range read few rows
         stack = ExitStack()
         self._close = weakref.finalize(self, stack.close)
         folder = stack.enter_context(temporary_folder(WORKER_FOLDER))
@@ -153,36 +129,41 @@ class _Worker:
         """Close the database and remove its folder."""
         self._close()
 
-    def make(self, task: Task) -> Part:
+    def make(self, task: Task) -> Made:
         """Make one part of a mart and return it; meanwhile compaction moves no file of the dataset."""
         model = self._catalog.by_name[task.mart]
-        types = {column.name: column.type for column in model.columns}
-        with self._dataset.read_lock(), ExitStack() as stack:
+        with self._dataset.read_lock():
             self._show(task.rows)
-            query = model.ordered_sql
             if task.early is not None and model.late is not None:
                 self._create_views([model.late.relation])
-                query = filling(model.late, task.early)
-            else:
-                self._create_views(model.references)
-                stack.enter_context(self._narrowed(model, task))
-            bounded = self._catalog.bounded_columns(model.name)
-            return write_part(
-                self._connection, self.workplace.folder, task.name, task.inputs, query, types, bounded
+                return Made(self._write(task, task.inputs, filling(model.late, task.early)), {})
+            self._create_views(model.references)
+            set_parameters(self._connection, model)
+            if task.name != early_name(model.name):
+                model = replace(model, late=None)
+            if task.range_rows is not None:
+                return self._make_range(model, task, task.range_rows)
+            with stand_ins(self._connection, self._catalog, model):
+                return Made(self._write(task, task.inputs, model.ordered_sql), {})
+
+    def _make_range(self, model: Model, task: Task, rows: RangeRows) -> Made:
+        """Find out which rows a range of a mart reads, and make its part, unless it was made before."""
+        before = {part.file: part for part in task.made_before}
+        few = self._few.setdefault(task.name, set())
+        with closing(OneRange(self._connection, self._catalog, model, rows, few)) as one:
+            part = make_range(
+                one,
+                lambda inputs: before.get(file_of(task.name, inputs)),
+                lambda inputs: self._write(task, inputs, model.ordered_sql),
             )
+            return Made(part, one.looks)
 
-    def _narrowed(self, model: Model, task: Task) -> AbstractContextManager[None]:
-        """Return a context in which the query of a mart sees only what its part reads.
-
-        That is the rows of one range, if the part is one, and nulls in the late columns, if it is an early
-        part.
-        """
-        set_parameters(self._connection, model)
-        if task.name != early_name(model.name):
-            model = replace(model, late=None)
-        if task.piece is None:
-            return stand_ins(self._connection, self._catalog, model, None)
-        return task.piece.narrowing(self._connection, self._catalog, model)
+    def _write(self, task: Task, inputs: Inputs, query: str) -> Part:
+        """Write the rows of a query as the part of a task; return the part."""
+        model = self._catalog.by_name[task.mart]
+        types = {column.name: column.type for column in model.columns}
+        bounded = self._catalog.bounded_columns(model.name)
+        return write_part(self._connection, self.workplace.folder, task.name, inputs, query, types, bounded)
 
     def _show(self, marts: Mapping[str, Rows]) -> None:
         """Create in this DuckDB the stored marts that a task reads; replace those whose parts changed."""

@@ -17,8 +17,8 @@ import duckdb
 
 from analysis.command_options import LOCAL
 from analysis.errors import AnalysisError, WarehouseError
-from analysis.parts import Part
-from analysis.tasks import Task, Workplace, make_part
+from analysis.schedule import Made, Task
+from analysis.tasks import Workplace, make_part
 from analysis.warehouse.session import open_session, pyspark
 
 MASTER: Final = re.compile(r"(spark|k8s)://\S+|yarn|local(-cluster)?\[[\d*, ]+\]")
@@ -40,13 +40,13 @@ class SparkWorkers:
         java_error = importlib.import_module("py4j.protocol").Py4JError  # py4j comes with PySpark
         self._errors: tuple[type[Exception], ...] = (pyspark("errors").PySparkException, java_error)
 
-    def make(self, workplace: Workplace, task: Task) -> Part:
+    def make(self, workplace: Workplace, task: Task) -> Made:
         """Make one part of a mart as a Spark job of its own, and return the part when it is made.
 
         Raises duckdb.Error where a query fails, and WarehouseError where Spark gives the part up.
         """
-        work: Callable[[Task], Part | AnalysisError | duckdb.Error] = partial(_attempt, workplace)
-        found: Part | AnalysisError | duckdb.Error
+        work: Callable[[Task], Made | AnalysisError | duckdb.Error] = partial(_attempt, workplace)
+        found: Made | AnalysisError | duckdb.Error
         try:
             (found,) = self._context.parallelize([task], 1).map(work).collect()
         except self._errors as error:
@@ -77,7 +77,7 @@ def open_workers(master: str) -> Iterator[SparkWorkers]:
         session.stop()
 
 
-def _attempt(workplace: Workplace, task: Task) -> Part | AnalysisError | duckdb.Error:
+def _attempt(workplace: Workplace, task: Task) -> Made | AnalysisError | duckdb.Error:
     """Make one part of a mart in a Spark worker; return the part, or the error that would come again.
 
     An error that is returned instead of raised keeps Spark from another attempt.

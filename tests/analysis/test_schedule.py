@@ -1,10 +1,11 @@
 """Test that marts are made at the same time, in an order that is right, and by other processes as by one."""
 
+import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -16,11 +17,10 @@ from analysis import database, engine
 from analysis.database import connect, default_memory_gb, in_threads, interrupt_queries, open_cursors
 from analysis.engine import build
 from analysis.errors import DatabaseError
-from analysis.parts import Inputs, Part, Rows
+from analysis.parts import Part, parts_folder
 from analysis.processes import ProcessWorkers, memory_of_each_gb
-from analysis.ranges import Piece
-from analysis.schedule import Crew, make_all, open_crew, urgencies
-from analysis.tasks import Task, Workplace
+from analysis.schedule import Crew, Made, Task, make_all, open_crew, urgencies
+from analysis.tasks import Workplace
 from tests.analysis.days import PlantedDays
 from tests.analysis.test_same_build import contents
 from tests.bench.planted_world import Size
@@ -37,31 +37,32 @@ class Threads:
         self.begun: list[str] = []
         self._work = work
 
-    def made(  # noqa: PLR0917 - as in `Hands.made`
-        self,
-        mart: str,
-        name: str,
-        inputs: Inputs,
-        rows: Mapping[str, Rows],
-        early: str | None,
-        piece: Piece | None,
-    ) -> Part:
+    def made(self, task: Task) -> Made:
         """Note the mart, do the work of the test, and return a part."""
-        assert not rows
-        assert early is None
-        assert piece is None
-        self.begun.append(mart)
-        self._work(mart)
-        return Part(
-            file=f"{name}/1.parquet", inputs=inputs, content="", columns={}, n_bytes=0, n_rows=0, wall_s=0
+        self.begun.append(task.mart)
+        self._work(task.mart)
+        part = Part(
+            file=f"{task.name}/1.parquet",
+            inputs=task.inputs,
+            content="",
+            columns={},
+            n_bytes=0,
+            n_rows=0,
+            wall_s=0,
         )
+        return Made(part, {})
+
+
+def task(mart: str, number: int) -> Task:
+    """Return the task of making the part of a mart that has a number."""
+    return Task(mart=mart, name=mart, inputs={"part": str(number)}, rows={})
 
 
 def made_by(crew: Crew, n_parts: int, done: list[str]) -> Callable[[str], None]:
     """Return the making of marts of `n_parts` parts each; `done` gets the names of marts that are done."""
 
     def make(name: str) -> None:
-        parts = [crew.begin(name, name, {"part": str(number)}, {}) for number in range(n_parts)]
+        parts = [crew.begin(task(name, number)) for number in range(n_parts)]
         for part in parts:
             part.result()
         done.append(name)
@@ -143,12 +144,12 @@ def test_parts_that_wait_are_dropped_and_the_one_in_work_ends() -> None:
         assert go_on.wait(60)
 
     with open_crew(Threads(1, work), urgencies(GRAPH), lambda part: part) as crew:
-        first, second = (crew.begin("a", "a", {"part": str(number)}, {}) for number in range(2))
+        first, second = (crew.begin(task("a", number)) for number in range(2))
         assert began.wait(60)
         crew.drop_waiting()
         go_on.set()
 
-    assert first.result().name == "a"
+    assert first.result().part is not None
     assert second.cancelled()
 
 
@@ -222,7 +223,7 @@ class Mortal(ProcessWorkers):
         self.marts: set[str] = set()
         self.n_killed = 0
 
-    def submit(self, pool: ProcessPoolExecutor, workplace: Workplace, task: Task) -> "Future[Part]":
+    def submit(self, pool: ProcessPoolExecutor, workplace: Workplace, task: Task) -> "Future[Made]":
         """Hand out a part; beside the first range of a mart of stays, end a process."""
         self.marts.add(task.mart)
         if task.mart == "mempool_residence" and not self.n_killed:
@@ -231,28 +232,53 @@ class Mortal(ProcessWorkers):
         return super().submit(pool, workplace, task)
 
 
+def forget_looks(database: Path) -> None:
+    """Remove from parts.json what builds found out of the rows that ranges read."""
+    state = parts_folder(database) / "parts.json"
+    facts = json.loads(state.read_text())
+    for made in facts["in_ranges"].values():
+        made["rows"] = {}
+    state.write_text(json.dumps(facts))
+
+
 def test_every_mart_of_other_processes_is_that_of_one(tmp_path: Path) -> None:
-    """Ranges and whole marts are handed out, and a process is killed: all marts are the same, bit for bit."""
+    """Ranges and whole marts are handed out, day after day, and a process is killed: no bit differs.
+
+    A process that finds out that a range of an earlier day reads the same rows does not make it again.
+    """
     world = PlantedDays(tmp_path, Size(n_blocks=250, entering=30, taken=24, seed=3))
-    database = tmp_path / "a.duckdb"
+    dataset, database = tmp_path / "days", tmp_path / "a.duckdb"
     with closing(Mortal()) as workers:
-        made = build(world.whole, world.pools, database, workers=workers)
-        assert build(world.whole, world.pools, database, workers=workers).made == ()
-    expected = contents(build(world.whole, world.pools, tmp_path / "b.duckdb").database)
+        world.add(dataset, world.days[:-1])
+        build(dataset, world.pools, database, workers=workers)
+        forget_looks(database)
+        before = {path: path.stat().st_ino for path in parts_folder(database).glob("*/*")}
+        world.add(dataset, world.days[-1:])
+        made = build(dataset, world.pools, database, workers=workers)
+        assert build(dataset, world.pools, database, workers=workers).made == ()
+    expected = contents(build(dataset, world.pools, tmp_path / "b.duckdb").database)
     found = contents(database)
+    ranges = json.loads((parts_folder(database) / "parts.json").read_text())["in_ranges"]
+    kept = {
+        name
+        for name, one in ranges.items()
+        if any(parts_folder(database) / file in before for file in one["files"])
+    }
 
     assert workers.n_killed == 1
     assert [name for name in expected if not found[name].equals(expected[name])] == []
     assert {"mempool_residence", "inclusion_sample", "user_day", "block_order"} <= workers.marts
     assert "pool_share_window" in set(made.made) - workers.marts
+    assert all(path.stat().st_ino == node for path, node in before.items() if path.exists())
+    assert {"mempool_features", "transaction_lags"} <= kept
 
 
 def test_processes_that_are_always_killed_are_one_sentence(tmp_path: Path) -> None:
     """After some attempts the error says what to do."""
 
     class Dying(ProcessWorkers):
-        def submit(self, pool: ProcessPoolExecutor, *_: object) -> "Future[Part]":
-            found: Future[Part] = pool.submit(os._exit, 9)
+        def submit(self, pool: ProcessPoolExecutor, *_: object) -> "Future[Made]":
+            found: Future[Made] = pool.submit(os._exit, 9)
             return found
 
     place = Workplace(dataset=tmp_path, chain="main", folder=tmp_path, inputs={}, memory_gb=1)

@@ -19,10 +19,10 @@ from analysis.ranges import OneRange
 class PartTimes:
     """Holds the processor seconds of each part by the name of its mart, and those of everything else.
 
-    A mart that is made in ranges has a number per range, with the time of reading its rows into tables, which
-    whoever makes the range does. The process that schedules works alone before the
-    first part and after the last (`alone_s`: raw files, checks), and between parts (`beside_s`: fingerprints
-    of ranges, the catalogue).
+    A mart that is made in ranges has a number per range, with the time of looking at its rows and reading
+    them into tables, which whoever makes the range does. The process that schedules works alone before the
+    first part and after the last (`alone_s`: raw files, checks), and between parts (`beside_s`: which files a
+    range reads, the catalogue).
     """
 
     parts: Mapping[str, list[float]]
@@ -59,19 +59,26 @@ def measure_parts(dataset: Path, rules: Path, database: Path, memory_gb: float) 
 def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
     found: dict[str, list[float]] = {}
     n_bytes = 0
-    first_s = last_s = narrowed_s = 0.0
-    make, narrow = PartsFolder.make, OneRange.narrow
+    first_s = last_s = ready_s = 0.0
+    make, look, narrow = PartsFolder.make, OneRange.look, OneRange.narrow
 
-    def narrowed(self: OneRange, until: str | None = None, **options: Any) -> None:
-        nonlocal narrowed_s
+    def looked(self: OneRange, *, may_query: bool = True) -> bool:
+        nonlocal ready_s
         begun_s = time.process_time()
-        narrow(self, until, **options)
-        narrowed_s = time.process_time() - begun_s if until is None else 0.0
+        has_rows = look(self, may_query=may_query)
+        ready_s = time.process_time() - begun_s if may_query else 0.0
+        return has_rows
+
+    def narrowed(self: OneRange) -> None:
+        nonlocal ready_s
+        begun_s = time.process_time()
+        narrow(self)
+        ready_s += time.process_time() - begun_s
 
     def measured(self: PartsFolder, connection: Any, name: str, *recipe: Any, **options: Any) -> Part:
-        nonlocal n_bytes, first_s, last_s, narrowed_s
-        begun_s = time.process_time() - narrowed_s
-        narrowed_s = 0.0
+        nonlocal n_bytes, first_s, last_s, ready_s
+        begun_s = time.process_time() - ready_s
+        ready_s = 0.0
         part = make(self, connection, name, *recipe, **options)
         last_s = time.process_time()
         first_s = first_s or begun_s
@@ -80,7 +87,7 @@ def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> Part
         return part
 
     PartsFolder.make = measured  # type: ignore[method-assign] - the build itself stays as it is
-    OneRange.narrow = narrowed  # type: ignore[method-assign] - the same
+    OneRange.look, OneRange.narrow = looked, narrowed  # type: ignore[method-assign] - the same
     begun_s = time.process_time()
     result = engine.build(dataset, rules, database, memory_gb=memory_gb, threads=1)
     ended_s = time.process_time()
