@@ -160,8 +160,10 @@ class _Build:
 
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
         """Create raw views, staging, input tables and marts; run the checks; force the parts to disk."""
-        self.marts = _marts(connection, self.catalog, self.dataset, self.rules, self.parts)
         n_at_once = _queries_at_once(connection, self.memory_gb)
+        self.marts = _marts(
+            connection, self.catalog, self.dataset, self.rules, self.parts, n_at_once=n_at_once
+        )
         self.marts.is_cut, self.marts.n_at_once = self.is_cut, n_at_once
         if self.workers is not None:
             self.marts.hands = self._handed_out(self.workers)
@@ -223,6 +225,8 @@ def _marts(
     dataset: Dataset,
     rules: RuleSet,
     parts: PartsFolder,
+    *,
+    n_at_once: int = 1,
 ) -> IncrementalMarts:
     """Create the views of raw tables, hash the rows of new raw files, and return the marts to be made."""
     create_views(connection, dataset)
@@ -231,7 +235,7 @@ def _marts(
         for model in catalog.layer("staging")
         for name in model.references
     }
-    raw = raw_contents(connection, dataset, parts.state.raw_files, columns)
+    raw = raw_contents(connection, dataset, parts.state.raw_files, columns, n_at_once=n_at_once)
     inputs = input_tables(rules, dataset, raw, build_log(dataset, parts.folder))
     return IncrementalMarts(
         catalog=catalog, rules=rules, parts=parts, dataset=dataset, raw=raw, inputs=inputs

@@ -7,12 +7,17 @@ lie outside has no such row, so it is not read, and its content does not matter 
 condition that has another form bounds nothing.
 """
 
+import datetime as dt
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import duckdb
+
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 VARIABLE: Final = re.compile(
     r"(\w+) (>=|<=|<|>) getvariable\('(\w+)'\)(?: ([+-]) (?:interval (\d+) (hour|day)s?|(\d+)))?"
 )
@@ -111,6 +116,43 @@ def known_of(relation: str, extent: Extent) -> dict[str, int | None]:
         found[f"min {relation} {column}"] = least
         found[f"max {relation} {column}"] = greatest
     return found
+
+
+def extent_of(connection: duckdb.DuckDBPyConnection, rows: str, columns: Iterable[str]) -> Extent:
+    """Return the least and the greatest value of some columns of rows, by column; see `to_extent`.
+
+    `rows` is the SQL source of the rows.
+    """
+    names = list(columns)
+    if not names:
+        return {}
+    both = ", ".join(map(extent_sql, names))
+    (found,) = connection.execute(f"SELECT {both} FROM {rows}").fetchall()  # noqa: S608 - names of ours
+    return to_extent(names, found)
+
+
+def extent_sql(column: str) -> str:
+    """Return the SQL expression for the list [least, greatest] of a column's values."""
+    return f"[min({column}), max({column})]"
+
+
+def to_extent(columns: Iterable[str], found: Iterable[list[Any]]) -> dict[str, list[int] | None]:
+    """Return the least and greatest values that `extent_sql` gave for columns as integers, by column.
+
+    A time becomes microseconds since 1970 UTC, a date days since then. A column that has only nulls is None;
+    one with values of another type is left out.
+    """
+    extent: dict[str, list[int] | None] = {}
+    for name, both in zip(columns, found, strict=True):
+        if both[0] is None:
+            extent[name] = None
+        elif isinstance(both[0], dt.datetime):
+            extent[name] = [(moment - EPOCH) // dt.timedelta(microseconds=1) for moment in both]
+        elif isinstance(both[0], dt.date):
+            extent[name] = [(day - EPOCH.date()).days for day in both]
+        elif isinstance(both[0], int | Decimal):
+            extent[name] = [int(number) for number in both]
+    return extent
 
 
 def _all_comparisons(conditions: Iterable[str]) -> Iterator[Comparison]:

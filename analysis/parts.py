@@ -24,8 +24,7 @@ from typing import Any, Final, NamedTuple
 import duckdb
 
 from analysis.errors import DatabaseError
-from analysis.extents import Extent
-from analysis.raw_contents import extent_of
+from analysis.extents import Extent, extent_of
 from collector.dataset import DatasetError as LockedError
 from collector.dataset.files import (
     FOLDER_LOCK,

@@ -28,14 +28,16 @@ from analysis.extents import (
     Known,
     asked_columns,
     bounds_of,
+    extent_sql,
     joined,
     known_of,
     surely_admits,
+    to_extent,
 )
 from analysis.fingerprints import READS, WORD, Fingerprints
 from analysis.late import StandIns
 from analysis.parts import Inputs, LookedAt, Part, digest
-from analysis.raw_contents import File, extent_sql, to_extent
+from analysis.raw_contents import File
 from analysis.stored import Stored
 
 RANGE: Final = "its range"

@@ -4,14 +4,14 @@ The content of a table is its number of rows and the sum of DuckDB's 64-bit hash
 over files, so only new files are read, and compaction does not change it.
 """
 
-import datetime as dt
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from analysis.extents import Extent
+from analysis.database import in_threads
+from analysis.extents import Extent, extent_sql, to_extent
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES, Table
@@ -20,7 +20,6 @@ from collector.dataset.schema import TABLES, Table
 # and greatest values, and the columns whose values those are.
 FileFacts = list[Any]
 FACTS: Final = 6
-EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 NO_HASHES: Final[Mapping[str, str]] = {}
 NO_COLUMNS: Final[Mapping[str, list[str]]] = {}
 
@@ -52,39 +51,41 @@ def raw_contents(
     dataset: Dataset,
     known: dict[str, FileFacts],
     columns: Mapping[str, list[str]] = NO_COLUMNS,
+    *,
+    n_at_once: int = 1,
 ) -> dict[str, Content]:
     """Return for each raw table its Content: the number of its rows and the sum of their hashes.
 
     For the given `columns` of a table the least and the greatest value in each file are found as well.
-    `known` has what was found of each file, by its path in the dataset, so that only new files are read. The
-    function adds new files to `known` and removes files that are gone. Raises duckdb.Error for a file that
-    cannot be read.
+    `known` has what was found of each file, by its path in the dataset, so that only new files are read,
+    `n_at_once` of them at the same time. The function adds new files to `known` and removes files that are
+    gone. Raises duckdb.Error for a file that cannot be read.
     """
-    contents, found = {}, {}
-    for name, table in TABLES.items():
-        files, named = [], columns.get(name, [])
-        for path in dataset.paths(table):
-            key = path.relative_to(dataset.folder).as_posix()
-            status = path.stat()
-            facts = known.get(key)
-            if (
-                facts is None
-                or len(facts) != FACTS
-                or facts[:2] != [status.st_size, status.st_mtime_ns]
-                or facts[5] != named
-            ):
-                rows = contract_rows(table, [path])
-                content = content_of(connection, table, rows)
-                extent = extent_of(connection, rows, named)
-                facts = [status.st_size, status.st_mtime_ns, content.n_rows, content.total, extent, named]
-            found[key] = facts
-            files.append(File(key, f"{facts[2]} {facts[3]}", facts[4], facts[2]))
-        totals = [found[file.path][2:4] for file in files]
-        n_rows, total = (sum(numbers) for numbers in zip(*totals, strict=True)) if totals else (0, 0)
-        contents[name] = Content(n_rows, total, tuple(files))
+    places = {
+        name: [path.relative_to(dataset.folder).as_posix() for path in dataset.paths(table)]
+        for name, table in TABLES.items()
+    }
+    found, new = {}, []
+    for name, files in places.items():
+        for file in files:
+            status = (dataset.folder / file).stat()
+            version = [status.st_size, status.st_mtime_ns, columns.get(name, [])]
+            facts = known.get(file, [])
+            if len(facts) == FACTS and [*facts[:2], facts[5]] == version:
+                found[file] = facts
+            else:
+                new.append((TABLES[name], file, version))
+
+    def read(item: tuple[Table, str, list[Any]], own: duckdb.DuckDBPyConnection) -> FileFacts:
+        table, file, (n_bytes, changed_ns, named) = item
+        content, extent = _of_file(own, table, dataset.folder / file, named)
+        return [n_bytes, changed_ns, content.n_rows, content.total, extent, named]
+
+    facts_of_new = in_threads(connection, n_at_once, read, new)
+    found |= {file: facts for (_, file, _), facts in zip(new, facts_of_new, strict=True)}
     known.clear()
     known.update(found)
-    return contents
+    return {name: _of_files({file: found[file] for file in files}) for name, files in places.items()}
 
 
 def file_stamps(dataset: Dataset) -> list[tuple[str, int, int]]:
@@ -110,53 +111,26 @@ def contents_of_relations(connection: duckdb.DuckDBPyConnection) -> dict[str, Co
     return {name: Content(n_rows, int(total)) for name, n_rows, total in rows}
 
 
-def content_of(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> Content:
-    """Return the number of some rows of a raw table and the sum of their hashes.
+def _of_file(
+    connection: duckdb.DuckDBPyConnection, table: Table, path: Path, columns: list[str]
+) -> tuple[Content, Extent]:
+    """Return the content of one file of a raw table, and the least and greatest values of some columns."""
+    query = _query(table, contract_rows(table, [path]), columns)
+    ((_, n_rows, total, *both),) = connection.execute(query).fetchall()
+    return Content(n_rows, int(total)), to_extent(columns, both)
 
-    `rows` is the SQL source of the rows: the name of a relation, or a query in parentheses.
+
+def _of_files(facts: Mapping[str, FileFacts]) -> Content:
+    """Return the Content of a raw table from the facts on its files, which come by their paths."""
+    files = tuple(File(path, f"{each[2]} {each[3]}", each[4], each[2]) for path, each in facts.items())
+    return Content(sum(each[2] for each in facts.values()), sum(each[3] for each in facts.values()), files)
+
+
+def _query(table: Table, rows: str, asked: Iterable[str] = ()) -> str:
+    """Return a SQL query for a table's name, the number of its rows, and the sum of the rows' hashes.
+
+    The least and greatest values of the columns `asked` follow.
     """
-    _, n_rows, total = connection.execute(_query(table, rows)).fetchall()[0]
-    return Content(n_rows, int(total))
-
-
-def extent_of(connection: duckdb.DuckDBPyConnection, rows: str, columns: Iterable[str]) -> Extent:
-    """Return the least and the greatest value of some columns of rows, by column; see `to_extent`.
-
-    `rows` is the SQL source of the rows.
-    """
-    names = list(columns)
-    if not names:
-        return {}
-    both = ", ".join(map(extent_sql, names))
-    (found,) = connection.execute(f"SELECT {both} FROM {rows}").fetchall()  # noqa: S608 - names of ours
-    return to_extent(names, found)
-
-
-def extent_sql(column: str) -> str:
-    """Return the SQL expression for the list [least, greatest] of a column's values."""
-    return f"[min({column}), max({column})]"
-
-
-def to_extent(columns: Iterable[str], found: Iterable[list[Any]]) -> dict[str, list[int] | None]:
-    """Return the least and greatest values that `extent_sql` gave for columns as integers, by column.
-
-    A time becomes microseconds since 1970 UTC, a date days since then. A column that has only nulls is None;
-    one with values of another type is left out.
-    """
-    extent: dict[str, list[int] | None] = {}
-    for name, both in zip(columns, found, strict=True):
-        if both[0] is None:
-            extent[name] = None
-        elif isinstance(both[0], dt.datetime):
-            extent[name] = [(moment - EPOCH) // dt.timedelta(microseconds=1) for moment in both]
-        elif isinstance(both[0], dt.date):
-            extent[name] = [(day - EPOCH.date()).days for day in both]
-        elif isinstance(both[0], int | Decimal):
-            extent[name] = [int(number) for number in both]
-    return extent
-
-
-def _query(table: Table, rows: str) -> str:
-    """Return a SQL query for a table's name, the number of its rows, and the sum of the rows' hashes."""
     columns = ", ".join(column.name for column in table.columns)
-    return f"SELECT '{table.name}', count(*), coalesce(sum(hash({columns})), 0) FROM {rows}"  # noqa: S608 - names of the contract
+    extents = "".join(f", {extent_sql(name)}" for name in asked)
+    return f"SELECT '{table.name}', count(*), coalesce(sum(hash({columns})), 0){extents} FROM {rows}"  # noqa: S608 - names of the contract

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.engine import build
+from analysis.extents import to_extent
 from analysis.parts import STATE
-from analysis.raw_contents import File, to_extent
+from analysis.raw_contents import File
 from analysis.stored import Stored
 from collector.dataset.schema import TABLES
 from tests.analysis.world import write_table, write_world
