@@ -6,7 +6,7 @@ table `check_results` of the database, so that the report can show them.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -24,6 +24,11 @@ Outcome = Literal["passed", "warned", "failed", "not applicable"]
 COLUMNS: Final = ("name", "outcome", "n_offending", "reason")
 GRAIN_CHECK: Final = "_grain"
 TOGETHER_ROWS: Final = 1_000_000  # of files that one query looks at for equal keys
+
+# Returns the number of rows of each query.
+Count = Callable[[Sequence[str]], list[int]]
+# The same for a check of a name that reads some relations; None where other processes are not to be used.
+Elsewhere = Callable[[str, frozenset[str], Sequence[str]], list[int] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +93,12 @@ def run_checks(
     earlier: EarlierChecks | None = None,
     *,
     n_at_once: int = 1,
+    elsewhere: Elsewhere = lambda *_: None,
 ) -> tuple[CheckResult, ...]:
     """Run every check of the catalog, and for each model a check that its grain is unique.
 
-    `n_at_once` of them run at the same time, but one by one where memory runs out.
+    `n_at_once` of them run at the same time, but one by one where memory runs out. `elsewhere` may have other
+    processes count their rows.
 
     The results are returned, and stored in the table `check_results`. With `earlier`, a check whose inputs
     did not change is not run: its earlier result is used. The results of this run are then written into
@@ -99,7 +106,11 @@ def run_checks(
     """
 
     def result(check: _Check, own: duckdb.DuckDBPyConnection) -> CheckResult:
-        return _run(own, check) if earlier is None else _run_if_changed(own, check, earlier)
+        def count(queries: Sequence[str]) -> list[int]:
+            found = elsewhere(check.name, check.reads, queries)
+            return [_count(own, query) for query in queries] if found is None else found
+
+        return _run(own, check, count) if earlier is None else _run_if_changed(own, check, earlier, count)
 
     if n_at_once == 1:
         results = tuple(result(check, connection) for check in _checks(catalog))
@@ -218,7 +229,7 @@ def _checks(catalog: Catalog) -> Iterator[_Check]:
 
 
 def _run_if_changed(
-    connection: duckdb.DuckDBPyConnection, check: _Check, earlier: EarlierChecks
+    connection: duckdb.DuckDBPyConnection, check: _Check, earlier: EarlierChecks, count: Count
 ) -> CheckResult:
     """Return the earlier result of a check; run the check if something that it reads has changed."""
     inputs = digest(earlier.fingerprints.of_query(check.sql, check.reads) | dict(check.needs))
@@ -228,13 +239,13 @@ def _run_if_changed(
     stored = None if check.keyed is None else earlier.stored.get(check.keyed.name)
     groups = {} if check.keyed is None or stored is None else _groups(check.sql, check.keyed, stored)
     if check.keyed is None or stored is None or len(groups) == 1:
-        result = _run(connection, check)
+        result = _run(connection, check, count)
         earlier.known[check.name] = [inputs, result.n_offending, result.missing, {}]
         return result
     before = {} if known is None else known[3]
     found = {key: before[key] for key in groups if key in before}
     new = {key: files for key, files in groups.items() if key not in before}
-    found |= _counted_apart(connection, check.keyed, stored, new)
+    found |= _counted_apart(check.keyed, stored, new, count)
     n_offending = sum(found.values())
     earlier.known[check.name] = [inputs, n_offending, None, found]
     return check.result(n_offending, None)
@@ -254,21 +265,22 @@ def _groups(sql: str, model: Model, stored: Stored) -> dict[str, list[File]]:
 
 
 def _counted_apart(
-    connection: duckdb.DuckDBPyConnection, model: Model, stored: Stored, groups: Mapping[str, list[File]]
+    model: Model, stored: Stored, groups: Mapping[str, list[File]], count: Count
 ) -> dict[str, int]:
     """Return how many rows of each group break the rule that keys of a model are unique.
 
     One query looks at many groups. Only where it finds such a row, each of them is looked at alone.
     """
 
-    def count(files: Sequence[File]) -> int:
-        return _count(connection, duplicates(model, stored.query(files)))
+    def counted(several: Iterable[Iterable[str]]) -> list[int]:
+        every = [[file for key in keys for file in groups[key]] for keys in several]
+        return count([duplicates(model, stored.query(files)) for files in every])
 
+    batches = list(_batches(groups))
     found: dict[str, int] = {}
-    for together in _batches(groups):
-        n_offending = count([file for key in together for file in groups[key]])
+    for together, n_offending in zip(batches, counted(batches), strict=True):
         if n_offending and len(together) > 1:
-            found |= {key: count(groups[key]) for key in together}
+            found |= dict(zip(together, counted([key] for key in together), strict=True))
         else:
             found |= dict.fromkeys(together, n_offending)
     return found
@@ -289,10 +301,10 @@ def _batches(groups: Mapping[str, list[File]]) -> Iterator[list[str]]:
         yield batch
 
 
-def _run(connection: duckdb.DuckDBPyConnection, check: _Check) -> CheckResult:
+def _run(connection: duckdb.DuckDBPyConnection, check: _Check, count: Count) -> CheckResult:
     """Run one check and return its result; the check is not run if the dataset lacks what its query needs."""
     missing = next((reason for need, reason in check.needs.items() if not _has(connection, need)), None)
-    return check.result(0 if missing else _count(connection, check.sql), missing)
+    return check.result(0 if missing else count([check.sql])[0], missing)
 
 
 def _has(connection: duckdb.DuckDBPyConnection, need: str) -> bool:

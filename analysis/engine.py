@@ -8,10 +8,11 @@ part (parts.py), so marts can be read without the dataset. Only what changed is 
 
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +26,7 @@ from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
 from analysis.fingerprints import versions_hash
 from analysis.incremental import (
-    PLAN_COLUMNS,
     IncrementalMarts,
-    PlannedMart,
     Step,
     create_input,
     create_staging,
@@ -35,9 +34,10 @@ from analysis.incremental import (
 )
 from analysis.manifest import build_log, commit, sources_hash
 from analysis.parts import PartsFolder, digest, open_parts, parts_folder
-from analysis.raw_contents import file_stamps, raw_contents
+from analysis.plan import PLAN_COLUMNS, PlannedMart
+from analysis.raw_contents import FileFacts, NewFile, file_stamps, raw_contents, read_files
 from analysis.raw_views import create_views, open_dataset, refuse_strange_paths, unreadable_file
-from analysis.tasks import HandedOut, Workers, Workplace, arrow_stream
+from analysis.tasks import HandedOut, Workers, Workplace, arrow_stream, read_elsewhere
 from collector.dataset.chains import Chain
 from collector.dataset.files import replaced_atomically, why_unwritable
 from collector.dataset.open import Dataset
@@ -140,7 +140,8 @@ def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -
     opened = open_dataset(dataset, chain)
     parts = PartsFolder(parts_folder(database))
     with opened.read_lock(), _errors_explained(database, opened, 0, None), connect() as connection:
-        return _marts(connection, load_catalog(), opened, rule_set, parts).plan()
+        read = partial(read_files, connection, opened, 1)
+        return _marts(connection, load_catalog(), opened, rule_set, parts, read).plan()
 
 
 @dataclass
@@ -161,9 +162,11 @@ class _Build:
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
         """Create raw views, staging, input tables and marts; run the checks; force the parts to disk."""
         n_at_once = _queries_at_once(connection, self.memory_gb)
-        self.marts = _marts(
-            connection, self.catalog, self.dataset, self.rules, self.parts, n_at_once=n_at_once
-        )
+        if self.workers is None:
+            read = partial(read_files, connection, self.dataset, n_at_once)
+        else:
+            read = partial(read_elsewhere, self.workers, self.dataset, self.memory_gb)
+        self.marts = _marts(connection, self.catalog, self.dataset, self.rules, self.parts, read)
         self.marts.is_cut, self.marts.n_at_once = self.is_cut, n_at_once
         if self.workers is not None:
             self.marts.hands = self._handed_out(self.workers)
@@ -177,7 +180,13 @@ class _Build:
         earlier = EarlierChecks(fingerprints, self.parts.state.checks, self.marts.stored)
         with open_cursors(connection, 1) as cursors, cursors.lent() as cursor, ThreadPoolExecutor(1) as aside:
             commented = aside.submit(write_comments, cursor, self.catalog)
-            checks = run_checks(connection, self.catalog, earlier, n_at_once=n_at_once)
+            checks = run_checks(
+                connection,
+                self.catalog,
+                earlier,
+                n_at_once=self.marts.n_at_once,
+                elsewhere=self.marts.counted,
+            )
             commented.result()
         self._facts["checks"] = [asdict(check) for check in checks]
         known = self.marts.rows_of_stored
@@ -219,14 +228,13 @@ def _queries_at_once(connection: duckdb.DuckDBPyConnection, memory_gb: float | N
     return max(1, min(int(n_threads), int(most_gb // MART_GB)))
 
 
-def _marts(
+def _marts(  # noqa: PLR0917 - what a build has at hand
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     dataset: Dataset,
     rules: RuleSet,
     parts: PartsFolder,
-    *,
-    n_at_once: int = 1,
+    read: Callable[[Sequence[NewFile]], list[FileFacts]],
 ) -> IncrementalMarts:
     """Create the views of raw tables, hash the rows of new raw files, and return the marts to be made."""
     create_views(connection, dataset)
@@ -235,7 +243,7 @@ def _marts(
         for model in catalog.layer("staging")
         for name in model.references
     }
-    raw = raw_contents(connection, dataset, parts.state.raw_files, columns, n_at_once=n_at_once)
+    raw = raw_contents(dataset, parts.state.raw_files, columns, read)
     inputs = input_tables(rules, dataset, raw, build_log(dataset, parts.folder))
     return IncrementalMarts(
         catalog=catalog, rules=rules, parts=parts, dataset=dataset, raw=raw, inputs=inputs

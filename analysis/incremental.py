@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,6 @@ from analysis.candidates import CANDIDATES, candidate_inputs, candidate_parts
 from analysis.catalog import Catalog, FilledLate, InRanges, Model
 from analysis.database import open_cursors
 from analysis.fingerprints import (
-    READS,
     UNKNOWN,
     Fingerprints,
     is_known,
@@ -24,8 +23,9 @@ from analysis.fingerprints import (
 )
 from analysis.late import EARLY, early_name, filling, stand_ins
 from analysis.manifest import build_facts
-from analysis.parts import Inputs, MadeInRanges, Part, PartsFolder, Rows, Types, digest
-from analysis.ranges import RANGE, OneRange, Ranges, inputs_in_ranges, make_range
+from analysis.parts import Inputs, Part, PartsFolder, Rows, Types, digest
+from analysis.plan import PlannedMart, planned
+from analysis.ranges import RANGE, SMALL_ROWS, OneRange, Ranges, inputs_in_ranges, make_range
 from analysis.raw_contents import Content
 from analysis.schedule import Crew, Graph, Hands, Made, Task, graph_of, make_all, open_crew, urgencies
 from analysis.stored import Stored, of_parts, of_staging
@@ -47,27 +47,6 @@ class Step:
     number: int
     n_steps: int
     left_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedMart:
-    """Says what a build would do with one mart, and why; `last_s` is the time that making it took last.
-
-    `action` is `keep`, `make`, or `perhaps` where that depends on the rows of marts that are made first.
-    """
-
-    name: str
-    action: str
-    reason: str
-    last_s: float | None
-
-    @property
-    def row(self) -> tuple[str, str, str, float | None]:
-        """Return the plan for a mart as a tuple, in the order of PLAN_COLUMNS."""
-        return self.name, self.action, self.reason, self.last_s
-
-
-PLAN_COLUMNS: Final = ("name", "action", "reason", "last_s")
 
 
 def input_tables(
@@ -160,7 +139,7 @@ class IncrementalMarts:
     def plan(self) -> list[PlannedMart]:
         """Return what `make` would do with each stored mart, and why; nothing is made."""
         found = self.fingerprints()
-        planned = [self._planned(CANDIDATES, candidate_inputs(self.rules, found), found, in_ranges=True)]
+        plan = [self._planned(CANDIDATES, candidate_inputs(self.rules, found), found, in_ranges=True)]
         for model in self._marts():
             inputs = inputs_in_ranges(model, found)
             if model.is_view:
@@ -168,16 +147,16 @@ class IncrementalMarts:
                 continue
             is_ranged = model.ranges is not None
             if model.late is None:
-                planned.append(self._planned(model.name, inputs, found, in_ranges=is_ranged))
+                plan.append(self._planned(model.name, inputs, found, in_ranges=is_ranged))
                 continue
             early = self._planned(early_name(model.name), inputs, found, in_ranges=is_ranged)
             if early.action == "keep":
                 inputs = found.of_late(model.late, found.contents[early.name])
-                planned.append(self._planned(model.name, inputs, found, in_ranges=True))
+                plan.append(self._planned(model.name, inputs, found, in_ranges=True))
             else:
                 found.contents[model.name] = UNKNOWN
-                planned.append(replace(early, name=model.name))
-        return planned
+                plan.append(replace(early, name=model.name))
+        return plan
 
     def make(
         self,
@@ -302,19 +281,12 @@ class IncrementalMarts:
 
         The hash is UNKNOWN for a mart that would be made.
         """
-        latest = self.parts.latest(name)
         parts = self._found(name, inputs, in_ranges=in_ranges) if is_known(inputs) else None
-        if parts is not None:
-            action, reason = "keep", "nothing changed"
-        else:
-            action, reason = ("make" if latest is None else _action(inputs, latest)), _reason(inputs, latest)
         if parts is None:
             found.contents[name] = UNKNOWN
         else:
             _note(found, name, parts)
-        return PlannedMart(
-            name=name, action=action, reason=reason, last_s=None if latest is None else latest.wall_s
-        )
+        return planned(name, inputs, self.parts.latest(name), is_made=parts is not None)
 
     def _parts(
         self,
@@ -382,8 +354,10 @@ class IncrementalMarts:
     ) -> Iterator["Made | Future[Made]"]:
         """Yield each range of a mart, made here, or the future of one that another process makes."""
         latest = self.parts.state.in_ranges.get(recipe.name)
-        walk = self._walker.walk(connection, model, ranges, found, {} if latest is None else latest.rows)
+        seen = {} if latest is None else latest.rows
         hand_out = None if self._crew is None else self._handing_out(self._crew, recipe)
+        small_rows = SMALL_ROWS if hand_out is None else LEAST_ROWS  # what is larger, others look at
+        walk = self._walker.walk(connection, model, ranges, found, seen, small_rows=small_rows)
         self._begin(recipe.mart, steps)
         with closing(walk):  # while the connection is open, also after an error
             for one in walk:
@@ -451,6 +425,21 @@ class IncrementalMarts:
     def _crew_for(self, n_rows: int) -> Crew | None:
         """Return the crew that makes a part from `n_rows` rows; None where this process is quicker."""
         return self._crew if n_rows >= LEAST_ROWS else None
+
+    def counted(self, check: str, reads: frozenset[str], queries: Sequence[str]) -> list[int] | None:
+        """Have other processes count the rows of each query of a check; None where this one is quicker."""
+        if self.hands is None or self.n_rows_below(reads) < LEAST_ROWS:
+            return None
+        rows = {name: self._rows[name] for name in self._below(reads) if name in self._rows}
+        return self.hands.counted(check, reads, rows, queries)
+
+    def n_rows_below(self, relations: Collection[str]) -> int:
+        """Return the number of rows of some relations and of the stored ones that they are made of."""
+        return sum(self._n_rows.get(name, 0) for name in self._below(relations))
+
+    def _below(self, relations: Collection[str]) -> set[str]:
+        below = (self.catalog.stored_below(name) for name in relations if name in self.catalog.by_name)
+        return {*relations, *(name for names in below for name in names)}
 
     def _task(self, recipe: "_Recipe", early: str | None = None) -> Task:
         """Return the task of making one part elsewhere; `early` is the query that reads early parts."""
@@ -565,26 +554,3 @@ def _note(found: Fingerprints, name: str, parts: list[Part]) -> None:
         found.columns[name] = {
             column: digest([part.columns[column] for part in parts]) for column in parts[0].columns
         }
-
-
-def _changed(inputs: Inputs, latest: Part | MadeInRanges) -> tuple[list[str], list[str]]:
-    """Return the names of the inputs that differ from an earlier part's, and of those not yet known."""
-    names = {key: key.removeprefix(READS) for key in [*inputs, *(latest.inputs.keys() - inputs.keys())]}
-    unknown = [name for key, name in names.items() if key.startswith(READS) and inputs.get(key) == UNKNOWN]
-    changed = [name for key, name in names.items() if inputs.get(key) != latest.inputs.get(key)]
-    return [name for name in changed if name not in unknown], unknown
-
-
-def _action(inputs: Inputs, latest: Part | MadeInRanges) -> str:
-    changed, unknown = _changed(inputs, latest)
-    return "perhaps" if unknown and not changed else "make"
-
-
-def _reason(inputs: Inputs, latest: Part | MadeInRanges | None) -> str:
-    """Return a text that says why a mart is made, or on which relations it depends whether it is."""
-    if latest is None:
-        return "it has not been made"
-    changed, unknown = _changed(inputs, latest)
-    if changed:
-        return f"changed: {', '.join(changed)}"
-    return f"if the rows change: {', '.join(unknown)}" if unknown else "its file is missing or damaged"

@@ -135,7 +135,9 @@ class PartsFolder:
 
     def whole_parts(self, name: str) -> list[Part]:
         """Return all parts of a mart, of this build and of those before, that are present and undamaged."""
-        return [part for part in self.state.parts.values() if part.name == name and self._is_whole(part)]
+        with self._recording:
+            parts = [part for part in self.state.parts.values() if part.name == name]
+        return [part for part in parts if self._is_whole(part)]
 
     def find_ranges(self, name: str, inputs: Inputs) -> list[Part] | None:
         """Return the parts of a mart that was made in ranges of these inputs; None if any is missing."""

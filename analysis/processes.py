@@ -1,7 +1,7 @@
 """Have the parts of marts made by processes of this machine, each with a DuckDB of one thread."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -9,8 +9,7 @@ from typing import Final
 
 from analysis.database import default_memory_gb
 from analysis.errors import DatabaseError
-from analysis.schedule import Made, Task
-from analysis.tasks import Workplace, make_part
+from analysis.tasks import Result
 from collector.child_processes import open_process_pool
 
 ATTEMPTS: Final = 3  # at one part, where the processes end in the middle of it
@@ -28,25 +27,25 @@ class ProcessWorkers:
         self._lock = threading.Lock()
         self._pool = open_process_pool(n_at_once, PRELOADED)
 
-    def make(self, workplace: Workplace, task: Task) -> Made:
-        """Make one part of a mart in a process, and return the part when it is made.
+    def call(self, what: str, work: Callable[[], Result]) -> Result:
+        """Call `work` in a process, and return what it returns; `what` tells people what it is.
 
         Raises duckdb.Error where a query fails, and DatabaseError where processes are killed again and again.
         """
         for _ in range(ATTEMPTS):
             pool = self._pool
             try:
-                return self.submit(pool, workplace, task).result()
+                return self.submit(pool, work).result()
             except BrokenProcessPool:
                 self._replace(pool)
         raise DatabaseError(
-            f"processes that made a part of {task.mart} were killed {ATTEMPTS} times, probably because memory"
-            " ran out; use fewer --workers or less --memory, and build again: what is made stays"
+            f"processes that worked at {what} were killed {ATTEMPTS} times, probably because memory ran out;"
+            " use fewer --workers or less --memory, and build again: what is made stays"
         )
 
-    def submit(self, pool: ProcessPoolExecutor, workplace: Workplace, task: Task) -> "Future[Made]":
-        """Hand one part to a process of a pool."""
-        return pool.submit(make_part, workplace, task)
+    def submit(self, pool: ProcessPoolExecutor, work: Callable[[], Result]) -> "Future[Result]":
+        """Hand one piece of work to a process of a pool."""
+        return pool.submit(work)
 
     def close(self) -> None:
         """End the processes."""

@@ -302,17 +302,20 @@ class Ranges:
         ranges: InRanges,
         found: Fingerprints,
         seen: Mapping[str, LookedAt],
+        *,
+        small_rows: int = SMALL_ROWS,
     ) -> Generator[OneRange]:
         """Yield each range of a mart, in order; at the next one, the one before is closed.
 
-        `seen` has what an earlier build found out of rows.
+        `seen` has what an earlier build found out of rows. Of a relation of fewer than `small_rows` rows,
+        those of all ranges are looked at together.
         """
         known = {key: looked for key, looked in seen.items() if is_counted(looked)} | self.rows
         read = [_Read(self.catalog, model, ranges, relation, found) for relation in ranges.reads]
         inputs = found.of_model(model)
         kind = KINDS[ranges.by]
         firsts = self._first_keys(connection, ranges.by)
-        grouped = self._all_grouped(connection, ranges, read, firsts)
+        grouped = self._all_grouped(connection, ranges, read, firsts, small_rows)
         names = {name for each in read for name in (each.relation, *each.mentioned)}
         contents = {name: found.contents[name] for name in names}
         stored = {name: self.stored[name] for name in ranges.reads if name in self.stored}
@@ -368,6 +371,7 @@ class Ranges:
         ranges: InRanges,
         read: Sequence["_Read"],
         firsts: Sequence[int],
+        small_rows: int,
     ) -> dict[str, Mapping[int, LookedAt]]:
         """Look at the rows of all ranges together, for each relation where one query can.
 
@@ -375,8 +379,8 @@ class Ranges:
         """
         found: dict[str, Mapping[int, LookedAt]] = {}
         for each in read:
-            n_rows = self.n_rows.get(each.relation, SMALL_ROWS)
-            if not firsts or n_rows >= SMALL_ROWS:
+            n_rows = self.n_rows.get(each.relation, small_rows)
+            if not firsts or n_rows >= small_rows:
                 continue
             compared = firsts if n_rows * len(firsts) < SMALL_PAIRS else []
             grouped = each.grouped(ranges, KINDS[ranges.by].width, compared)

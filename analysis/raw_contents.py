@@ -4,8 +4,7 @@ The content of a table is its number of rows and the sum of DuckDB's 64-bit hash
 over files, so only new files are read, and compaction does not change it.
 """
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -21,7 +20,6 @@ from collector.dataset.schema import TABLES, Table
 FileFacts = list[Any]
 FACTS: Final = 6
 NO_HASHES: Final[Mapping[str, str]] = {}
-NO_COLUMNS: Final[Mapping[str, list[str]]] = {}
 
 
 class File(NamedTuple):
@@ -46,20 +44,31 @@ class Content(NamedTuple):
     files: tuple[File, ...] = ()
 
 
+class NewFile(NamedTuple):
+    """Names a file of a raw table that is to be read, and the columns whose extents are wanted.
+
+    `path` is relative to the dataset's folder of the chain, the time in nanoseconds since 1970 UTC.
+    """
+
+    table: str
+    path: str
+    n_bytes: int
+    changed_ns: int
+    columns: list[str]
+
+
 def raw_contents(
-    connection: duckdb.DuckDBPyConnection,
     dataset: Dataset,
     known: dict[str, FileFacts],
-    columns: Mapping[str, list[str]] = NO_COLUMNS,
-    *,
-    n_at_once: int = 1,
+    columns: Mapping[str, list[str]],
+    read: Callable[[Sequence[NewFile]], Iterable[FileFacts]],
 ) -> dict[str, Content]:
     """Return for each raw table its Content: the number of its rows and the sum of their hashes.
 
     For the given `columns` of a table the least and the greatest value in each file are found as well.
-    `known` has what was found of each file, by its path in the dataset, so that only new files are read,
-    `n_at_once` of them at the same time. The function adds new files to `known` and removes files that are
-    gone. Raises duckdb.Error for a file that cannot be read.
+    `known` has what was found of each file, by its path in the dataset, so that only new files are read; this
+    is done by `read`. The function adds new files to `known` and removes files that are gone. Raises
+    duckdb.Error for a file that cannot be read.
     """
     places = {
         name: [path.relative_to(dataset.folder).as_posix() for path in dataset.paths(table)]
@@ -69,23 +78,30 @@ def raw_contents(
     for name, files in places.items():
         for file in files:
             status = (dataset.folder / file).stat()
-            version = [status.st_size, status.st_mtime_ns, columns.get(name, [])]
+            named = columns.get(name, [])
             facts = known.get(file, [])
-            if len(facts) == FACTS and [*facts[:2], facts[5]] == version:
+            if len(facts) == FACTS and [*facts[:2], facts[5]] == [status.st_size, status.st_mtime_ns, named]:
                 found[file] = facts
             else:
-                new.append((TABLES[name], file, version))
-
-    def read(item: tuple[Table, str, list[Any]], own: duckdb.DuckDBPyConnection) -> FileFacts:
-        table, file, (n_bytes, changed_ns, named) = item
-        content, extent = _of_file(own, table, dataset.folder / file, named)
-        return [n_bytes, changed_ns, content.n_rows, content.total, extent, named]
-
-    facts_of_new = in_threads(connection, n_at_once, read, new)
-    found |= {file: facts for (_, file, _), facts in zip(new, facts_of_new, strict=True)}
+                new.append(NewFile(name, file, status.st_size, status.st_mtime_ns, named))
+    found |= {file.path: facts for file, facts in zip(new, read(new), strict=True)}
     known.clear()
     known.update(found)
     return {name: _of_files({file: found[file] for file in files}) for name, files in places.items()}
+
+
+def read_files(
+    connection: duckdb.DuckDBPyConnection, dataset: Dataset, n_at_once: int, files: Sequence[NewFile]
+) -> list[FileFacts]:
+    """Return what is found in each of some files of raw tables; `n_at_once` are read at the same time."""
+
+    def read(file: NewFile, own: duckdb.DuckDBPyConnection) -> FileFacts:
+        table, path, n_bytes, changed_ns, columns = file
+        query = _query(TABLES[table], contract_rows(TABLES[table], [dataset.folder / path]), columns)
+        ((_, n_rows, total, *both),) = own.execute(query).fetchall()
+        return [n_bytes, changed_ns, n_rows, int(total), to_extent(columns, both), columns]
+
+    return in_threads(connection, n_at_once, read, files)
 
 
 def file_stamps(dataset: Dataset) -> list[tuple[str, int, int]]:
@@ -109,15 +125,6 @@ def contents_of_relations(connection: duckdb.DuckDBPyConnection) -> dict[str, Co
     queries = [_query(table, name) for name, table in TABLES.items()]
     rows = connection.execute(" UNION ALL ".join(queries)).fetchall()  # one plan costs less than many
     return {name: Content(n_rows, int(total)) for name, n_rows, total in rows}
-
-
-def _of_file(
-    connection: duckdb.DuckDBPyConnection, table: Table, path: Path, columns: list[str]
-) -> tuple[Content, Extent]:
-    """Return the content of one file of a raw table, and the least and greatest values of some columns."""
-    query = _query(table, contract_rows(table, [path]), columns)
-    ((_, n_rows, total, *both),) = connection.execute(query).fetchall()
-    return Content(n_rows, int(total)), to_extent(columns, both)
 
 
 def _of_files(facts: Mapping[str, FileFacts]) -> Content:

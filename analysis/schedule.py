@@ -61,6 +61,14 @@ class Hands(Protocol):
     def made(self, task: Task) -> Made:
         """Have another process make one part of a mart; return it when it is made."""
 
+    def counted(
+        self, check: str, reads: frozenset[str], rows: Mapping[str, Rows], queries: Sequence[str]
+    ) -> list[int]:
+        """Have other processes count the rows of each query of a check, which reads the relations `reads`.
+
+        `rows` has the stored marts below them. The numbers are returned in order.
+        """
+
 
 class Job(NamedTuple):
     """Holds one part of a mart that another process is to make: the call that makes it, and its future."""

@@ -1,18 +1,20 @@
-"""Describe how one part of a mart is made, so that another process or machine can make it.
+"""Let other processes or machines read new files of raw tables, make parts of marts, and run checks.
 
 A worker opens a DuckDB of its own. There it creates the raw and staging views of the dataset, the tables that
-no SQL makes, and a view on the parts of each mart that is done. Then it makes the part with the query of a
+no SQL makes, and a view on the parts of each mart that is done. Then it makes a part with the query of a
 build, in a file of the same name, and returns its description. The build alone keeps parts.json.
 
 Workers need the dataset and the folder of parts at the same paths, and the same version of this software.
 """
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -24,12 +26,17 @@ from analysis.late import early_name, filling, stand_ins
 from analysis.manifest import sources_hash
 from analysis.parts import Inputs, Part, Rows, file_of, write_part
 from analysis.ranges import OneRange, RangeRows, make_range
+from analysis.raw_contents import FileFacts, NewFile, read_files
 from analysis.raw_views import create_views
 from analysis.schedule import Made, Task
 from collector.dataset.open import Dataset
 from collector.dataset.temporary_folders import temporary_folder
 
 WORKER_FOLDER: Final = "pool-analysis-worker-"  # what its name begins with
+BATCH_BYTES: Final = 16_000_000  # of files of raw tables that a worker reads at one go
+FILE_BYTES: Final = 250_000  # a file takes as long as so many bytes, however small it is
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +56,12 @@ class Workplace:
 
 
 class Workers(Protocol):
-    """Declares how tasks, each a part of a mart, are done by other processes, `n_at_once` at a time."""
+    """Declares how work is done by other processes, `n_at_once` pieces at a time."""
 
     n_at_once: int
 
-    def make(self, workplace: Workplace, task: Task) -> Made:
-        """Have one part of a mart made by a worker; return it when it is made.
+    def call(self, what: str, work: Callable[[], Result]) -> Result:
+        """Have a worker call `work`, which can be pickled; return what it returns. `what` tells people.
 
         Several threads may call this at once. Raises duckdb.Error where a query fails, and AnalysisError
         where the workers cannot be used.
@@ -63,7 +70,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOut:
-    """Has workers make the parts of one build; it implements `analysis.schedule.Hands`."""
+    """Has workers make the parts and run the checks of one build; it implements `analysis.schedule.Hands`."""
 
     workplace: Workplace
     workers: Workers
@@ -75,7 +82,34 @@ class HandedOut:
 
     def made(self, task: Task) -> Made:
         """Have a worker make one part of a mart; return it when it is made."""
-        return self.workers.make(self.workplace, task)
+        return self.workers.call(f"a part of {task.mart}", partial(make_part, self.workplace, task))
+
+    def counted(
+        self, check: str, reads: frozenset[str], rows: Mapping[str, Rows], queries: Sequence[str]
+    ) -> list[int]:
+        """Have workers count the rows of each query of a check; return the numbers in order."""
+
+        def count(query: str) -> int:
+            work = partial(count_rows, self.workplace, reads, rows, query)
+            return self.workers.call(f"the check {check}", work)
+
+        if len(queries) == 1:
+            return [count(queries[0])]
+        with ThreadPoolExecutor(self.n_at_once) as threads:
+            return list(threads.map(count, queries))
+
+
+def read_elsewhere(
+    workers: Workers, dataset: Dataset, memory_gb: float | None, files: Sequence[NewFile]
+) -> list[FileFacts]:
+    """Have workers read new files of raw tables; return what they found, in order."""
+
+    def read(batch: Sequence[NewFile]) -> list[FileFacts]:
+        work = partial(_read_batch, sources_hash(), dataset, memory_gb, batch)
+        return workers.call(f"the content of {batch[0].path} and the files after it", work)
+
+    with ThreadPoolExecutor(workers.n_at_once) as threads:
+        return [facts for found in threads.map(read, _batches(files)) for facts in found]
 
 
 def arrow_stream(table: pa.Table) -> bytes:
@@ -88,26 +122,65 @@ def arrow_stream(table: pa.Table) -> bytes:
 
 
 def make_part(workplace: Workplace, task: Task) -> Made:
-    """Make one part of a mart in this process, and return it. The process keeps its DuckDB for the next part.
+    """Make one part of a mart in this process, and return it.
 
     Raises DatabaseError where this process runs another version than the build, duckdb.Error where the query
     fails.
     """
+    return _worker(workplace).make(task)
+
+
+def count_rows(workplace: Workplace, reads: frozenset[str], rows: Mapping[str, Rows], query: str) -> int:
+    """Return the number of rows of a query, which reads the relations `reads`; raise as `make_part` does.
+
+    `rows` has the stored marts below them.
+    """
+    return _worker(workplace).count(reads, rows, query)
+
+
+def _worker(workplace: Workplace) -> "_Worker":
+    """Return the worker of this process. It keeps its DuckDB for the next piece of work of the same build."""
     if _kept and _kept[0].workplace != workplace:
         _kept.pop().close()
     if not _kept:
         _kept.append(_Worker(workplace))
-    return _kept[0].make(task)
+    return _kept[0]
+
+
+def _batches(files: Sequence[NewFile]) -> Iterator[list[NewFile]]:
+    """Yield files in groups, of which each takes a worker about as long as one large file."""
+    batch: list[NewFile] = []
+    for file in files:
+        batch.append(file)
+        if sum(each.n_bytes + FILE_BYTES for each in batch) >= BATCH_BYTES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _read_batch(
+    sources: str, dataset: Dataset, memory_gb: float | None, files: Sequence[NewFile]
+) -> list[FileFacts]:
+    """Return what is found in files of raw tables; meanwhile compaction moves no file of the dataset."""
+    _refuse_other_version(sources)
+    with dataset.read_lock(), connect(memory_gb=memory_gb, threads=1) as connection:
+        return read_files(connection, dataset, 1, files)
+
+
+def _refuse_other_version(sources: str) -> None:
+    """Raise DatabaseError where the build, whose code has the hash `sources`, is of another version."""
+    if sources != sources_hash():
+        raise DatabaseError(
+            "a worker has another version of this software than the build; install the same one"
+        )
 
 
 class _Worker:
     """Holds the DuckDB of a worker process, with which it makes parts of one build."""
 
     def __init__(self, workplace: Workplace) -> None:
-        if workplace.sources != sources_hash():
-            raise DatabaseError(
-                "a worker has another version of this software than the build; install the same one"
-            )
+        _refuse_other_version(workplace.sources)
         self.workplace = workplace
         self._catalog = load_catalog()
         self._dataset = Dataset(workplace.dataset, workplace.chain)
@@ -145,6 +218,14 @@ class _Worker:
                 return self._make_range(model, task, task.range_rows)
             with stand_ins(self._connection, self._catalog, model):
                 return Made(self._write(task, task.inputs, model.ordered_sql), {})
+
+    def count(self, reads: frozenset[str], rows: Mapping[str, Rows], query: str) -> int:
+        """Return the number of rows of a query; meanwhile compaction moves no file of the dataset."""
+        with self._dataset.read_lock():
+            self._show(rows)
+            self._create_views(reads)
+            ((n_rows,),) = self._connection.execute(f"SELECT count(*) FROM ({query})").fetchall()  # noqa: S608 - a query from our own files
+            return int(n_rows)
 
     def _make_range(self, model: Model, task: Task, rows: RangeRows) -> Made:
         """Find out which rows a range of a mart reads, and make its part, unless it was made before."""

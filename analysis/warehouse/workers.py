@@ -10,15 +10,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 import duckdb
 
 from analysis.command_options import LOCAL
 from analysis.errors import AnalysisError, WarehouseError
-from analysis.schedule import Made, Task
-from analysis.tasks import Workplace, make_part
+from analysis.tasks import Result
 from analysis.warehouse.session import open_session, pyspark
 
 MASTER: Final = re.compile(r"(spark|k8s)://\S+|yarn|local(-cluster)?\[[\d*, ]+\]")
@@ -40,21 +38,20 @@ class SparkWorkers:
         java_error = importlib.import_module("py4j.protocol").Py4JError  # py4j comes with PySpark
         self._errors: tuple[type[Exception], ...] = (pyspark("errors").PySparkException, java_error)
 
-    def make(self, workplace: Workplace, task: Task) -> Made:
-        """Make one part of a mart as a Spark job of its own, and return the part when it is made.
+    def call(self, what: str, work: Callable[[], Result]) -> Result:
+        """Call `work` as a Spark job of its own, and return what it returns; `what` tells people what it is.
 
-        Raises duckdb.Error where a query fails, and WarehouseError where Spark gives the part up.
+        Raises duckdb.Error where a query fails, and WarehouseError where Spark gives the work up.
         """
-        work: Callable[[Task], Made | AnalysisError | duckdb.Error] = partial(_attempt, workplace)
-        found: Made | AnalysisError | duckdb.Error
         try:
-            (found,) = self._context.parallelize([task], 1).map(work).collect()
+            (found,) = self._context.parallelize([work], 1).map(_attempt).collect()
         except self._errors as error:
             reason = str(error).strip().splitlines()[0]
-            raise WarehouseError(f"Spark gives up a part of {task.mart} ({reason})") from None
-        if isinstance(found, Exception):
-            raise found
-        return found
+            raise WarehouseError(f"Spark gives up {what} ({reason})") from None
+        result: Result | AnalysisError | duckdb.Error = found
+        if isinstance(result, (AnalysisError, duckdb.Error)):
+            raise result
+        return result
 
 
 @contextmanager
@@ -77,12 +74,12 @@ def open_workers(master: str) -> Iterator[SparkWorkers]:
         session.stop()
 
 
-def _attempt(workplace: Workplace, task: Task) -> Made | AnalysisError | duckdb.Error:
-    """Make one part of a mart in a Spark worker; return the part, or the error that would come again.
+def _attempt(work: Callable[[], Result]) -> Result | AnalysisError | duckdb.Error:
+    """Call `work` in a Spark worker; return what it returns, or the error that would come again.
 
     An error that is returned instead of raised keeps Spark from another attempt.
     """
     try:
-        return make_part(workplace, task)
+        return work()
     except (AnalysisError, duckdb.Error) as error:
         return error

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -20,7 +21,7 @@ from analysis.errors import DatabaseError
 from analysis.parts import Part, parts_folder
 from analysis.processes import ProcessWorkers, memory_of_each_gb
 from analysis.schedule import Crew, Made, Task, make_all, open_crew, urgencies
-from analysis.tasks import Workplace
+from analysis.tasks import Result
 from tests.analysis.days import PlantedDays
 from tests.analysis.test_same_build import contents
 from tests.bench.planted_world import Size
@@ -216,20 +217,24 @@ def test_ctrl_c_stops_queries_beside_a_cursor_that_was_just_closed() -> None:
 
 
 class Mortal(ProcessWorkers):
-    """Makes parts in two processes, one of which ends in the midst of its work; notes the marts."""
+    """Works in two processes, one of which ends in the midst of its work; notes what is handed out."""
 
     def __init__(self) -> None:
         super().__init__(2)
-        self.marts: set[str] = set()
+        self.handed_out: set[str] = set()
         self.n_killed = 0
 
-    def submit(self, pool: ProcessPoolExecutor, workplace: Workplace, task: Task) -> "Future[Made]":
-        """Hand out a part; beside the first range of a mart of stays, end a process."""
-        self.marts.add(task.mart)
-        if task.mart == "mempool_residence" and not self.n_killed:
+    def call(self, what: str, work: Callable[[], Result]) -> Result:
+        """Note what is handed out."""
+        self.handed_out.add(what)
+        return super().call(what, work)
+
+    def submit(self, pool: ProcessPoolExecutor, work: Callable[[], Result]) -> "Future[Result]":
+        """Hand out work; beside the first range of a mart of stays, end a process."""
+        if "a part of mempool_residence" in self.handed_out and not self.n_killed:
             self.n_killed += 1
             pool.submit(os._exit, 9)
-        return super().submit(pool, workplace, task)
+        return super().submit(pool, work)
 
 
 def forget_looks(database: Path) -> None:
@@ -267,24 +272,24 @@ def test_every_mart_of_other_processes_is_that_of_one(tmp_path: Path) -> None:
 
     assert workers.n_killed == 1
     assert [name for name in expected if not found[name].equals(expected[name])] == []
-    assert {"mempool_residence", "inclusion_sample", "user_day", "block_order"} <= workers.marts
-    assert "pool_share_window" in set(made.made) - workers.marts
+    marts = {what.removeprefix("a part of ") for what in workers.handed_out}
+    assert {"mempool_residence", "inclusion_sample", "user_day", "block_order"} <= marts
+    assert "pool_share_window" in set(made.made) - marts
+    assert "the check mempool_residence_grain" in workers.handed_out
+    assert any(what.startswith("the content of transactions/") for what in workers.handed_out)
     assert all(path.stat().st_ino == node for path, node in before.items() if path.exists())
     assert {"mempool_features", "transaction_lags"} <= kept
 
 
-def test_processes_that_are_always_killed_are_one_sentence(tmp_path: Path) -> None:
+def test_processes_that_are_always_killed_are_one_sentence() -> None:
     """After some attempts the error says what to do."""
 
     class Dying(ProcessWorkers):
-        def submit(self, pool: ProcessPoolExecutor, *_: object) -> "Future[Made]":
-            found: Future[Made] = pool.submit(os._exit, 9)
-            return found
+        def submit(self, pool: ProcessPoolExecutor, _work: object) -> Future[Any]:
+            return pool.submit(os._exit, 9)
 
-    place = Workplace(dataset=tmp_path, chain="main", folder=tmp_path, inputs={}, memory_gb=1)
-    task = Task(mart="block_order", name="block_order", inputs={}, rows={})
     with closing(Dying(1)) as workers, pytest.raises(DatabaseError, match=r"block_order.*fewer --workers"):
-        workers.make(place, task)
+        workers.call("a part of block_order", int)
 
 
 def test_workers_share_the_memory() -> None:

@@ -110,7 +110,7 @@ def only_blocks(source: Path, target: Path) -> Path:
 
 
 def sums(times: PartTimes) -> dict[str, float]:
-    """Return the seconds of parts of ranges, of parts that are a whole mart, and of everything else."""
+    """Return the seconds of ranges, of whole marts, files and large checks, and of everything else."""
     ranges_s = sum(sum(times.parts.get(name, [])) for name in names_in_ranges())
     return {
         "ranges_s": ranges_s,

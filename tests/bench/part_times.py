@@ -1,34 +1,47 @@
-"""Measure what each part of a build costs, in a process of its own with one thread of DuckDB."""
+"""Measure what each piece of a build costs, in a process of its own with one thread of DuckDB."""
 
 import multiprocessing
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis import engine
+from analysis import checks, engine, incremental
 from analysis.catalog import load_catalog
+from analysis.incremental import LEAST_ROWS, IncrementalMarts
 from analysis.late import early_name
 from analysis.parts import Part, PartsFolder
 from analysis.ranges import OneRange
+from analysis.raw_contents import FileFacts, NewFile, read_files
 
 
-@dataclass(frozen=True)
+@dataclass
 class PartTimes:
-    """Holds the processor seconds of each part by the name of its mart, and those of everything else.
+    """Holds the processor seconds of what workers would do, and those of everything else.
 
-    A mart that is made in ranges has a number per range, with the time of looking at its rows and reading
-    them into tables, which whoever makes the range does. The process that schedules works alone before the
-    first part and after the last (`alone_s`: raw files, checks), and between parts (`beside_s`: which files a
-    range reads, the catalogue).
+    `parts` has each part by the name of its mart. A mart that is made in ranges has a number per range, with
+    the time of looking at its rows and reading them into tables, which whoever makes the range does. `files`
+    has each file of a raw table, `checks` the queries of each check that reads enough rows to be handed out.
+
+    The rest is what the process that schedules does: alone before the first part and after the last
+    (`alone_s`: staging, small checks), and between parts (`beside_s`: which files a range reads, the
+    catalogue).
     """
 
-    parts: Mapping[str, list[float]]
-    alone_s: float
-    beside_s: float
-    n_bytes: int
+    parts: dict[str, list[float]] = field(default_factory=dict)
+    files: list[float] = field(default_factory=list)
+    checks: dict[str, list[float]] = field(default_factory=dict)
+    alone_s: float = 0.0
+    beside_s: float = 0.0
+    n_bytes: int = 0
+
+    @property
+    def others_s(self) -> float:
+        """Return the time of all parts, files and checks, which workers do."""
+        return sum(map(sum, self.parts.values())) + sum(self.files) + sum(map(sum, self.checks.values()))
 
     @property
     def rest_s(self) -> float:
@@ -38,7 +51,7 @@ class PartTimes:
     @property
     def all_s(self) -> float:
         """Return the processor time of the whole build."""
-        return sum(map(sum, self.parts.values())) + self.rest_s
+        return self.others_s + self.rest_s
 
 
 def names_in_ranges() -> frozenset[str]:
@@ -51,46 +64,95 @@ def names_in_ranges() -> frozenset[str]:
 
 
 def measure_parts(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
-    """Build a database that does not exist yet, and return what its parts cost."""
+    """Build a database that does not exist yet, and return what its pieces cost."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_build, dataset, rules, database, memory_gb).result()
 
 
-def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
-    found: dict[str, list[float]] = {}
-    n_bytes = 0
-    first_s = last_s = ready_s = 0.0
-    make, look, narrow = PartsFolder.make, OneRange.look, OneRange.narrow
+class _Clock:
+    """Stands in front of functions of a build, and notes the processor time of each call."""
 
-    def looked(self: OneRange, *, may_query: bool = True) -> bool:
-        nonlocal ready_s
+    def __init__(self) -> None:
+        self.found = PartTimes()
+        self.first_s = self.last_s = 0.0
+        self._ready_s = 0.0
+        self._check: list[float] | None = None
+
+    @contextmanager
+    def timed(self, times: list[float]) -> Iterator[None]:
+        """Append the processor time of the `with` block to a list."""
         begun_s = time.process_time()
-        has_rows = look(self, may_query=may_query)
-        ready_s = time.process_time() - begun_s if may_query else 0.0
+        yield
+        times.append(time.process_time() - begun_s)
+
+    def look(self, look: Callable[..., bool], one: OneRange, *, may_query: bool = True) -> bool:
+        """Look at a range; its part takes the time of the queries."""
+        begun_s = time.process_time()
+        has_rows = look(one, may_query=may_query)
+        self._ready_s = time.process_time() - begun_s if may_query else 0.0
         return has_rows
 
-    def narrowed(self: OneRange) -> None:
-        nonlocal ready_s
+    def narrow(self, narrow: Callable[..., None], one: OneRange) -> None:
+        """Read the rows of a range; its part takes the time."""
         begun_s = time.process_time()
-        narrow(self)
-        ready_s += time.process_time() - begun_s
+        narrow(one)
+        self._ready_s += time.process_time() - begun_s
 
-    def measured(self: PartsFolder, connection: Any, name: str, *recipe: Any, **options: Any) -> Part:
-        nonlocal n_bytes, first_s, last_s, ready_s
-        begun_s = time.process_time() - ready_s
-        ready_s = 0.0
-        part = make(self, connection, name, *recipe, **options)
-        last_s = time.process_time()
-        first_s = first_s or begun_s
-        found.setdefault(name, []).append(last_s - begun_s)
-        n_bytes += part.n_bytes
+    def make(
+        self, make: Callable[..., Part], folder: PartsFolder, connection: Any, name: str, *recipe: Any
+    ) -> Part:
+        """Make a part."""
+        begun_s = time.process_time() - self._ready_s
+        self._ready_s = 0.0
+        part = make(folder, connection, name, *recipe)
+        self.last_s = time.process_time()
+        self.first_s = self.first_s or begun_s
+        self.found.parts.setdefault(name, []).append(self.last_s - begun_s)
+        self.found.n_bytes += part.n_bytes
         return part
 
-    PartsFolder.make = measured  # type: ignore[method-assign] - the build itself stays as it is
-    OneRange.look, OneRange.narrow = looked, narrowed  # type: ignore[method-assign] - the same
+    def read(
+        self, connection: Any, dataset: Any, _n_at_once: int, files: Sequence[NewFile]
+    ) -> list[FileFacts]:
+        """Read files of raw tables one by one."""
+        facts: list[FileFacts] = []
+        for file in files:
+            with self.timed(self.found.files):
+                facts += read_files(connection, dataset, 1, [file])
+        return facts
+
+    def counted(self, marts: IncrementalMarts, check: str, reads: frozenset[str], _queries: object) -> None:
+        """Find out whether a check would be handed out; it is run here."""
+        is_large = marts.n_rows_below(reads) >= LEAST_ROWS
+        self._check = self.found.checks.setdefault(check, []) if is_large else None
+
+    def count(self, count: Callable[..., int], connection: Any, query: str) -> int:
+        """Run a query of a check."""
+        if self._check is None:
+            return count(connection, query)
+        with self.timed(self._check):
+            return count(connection, query)
+
+
+def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
+    clock = _Clock()
+    look, narrow, make, count = OneRange.look, OneRange.narrow, PartsFolder.make, checks._count
+    instead: Mapping[tuple[Any, str], Any] = {
+        (OneRange, "look"): lambda *of, **options: clock.look(look, *of, **options),
+        (OneRange, "narrow"): lambda *of: clock.narrow(narrow, *of),
+        (PartsFolder, "make"): lambda *of: clock.make(make, *of),
+        (engine, "read_files"): clock.read,
+        (IncrementalMarts, "counted"): lambda marts, *of: clock.counted(marts, *of),  # noqa: PLW0108 - a bound method would not get it
+        (incremental, "SMALL_ROWS"): LEAST_ROWS,  # as where workers look at ranges
+        (checks, "_count"): lambda *of: clock.count(count, *of),
+    }
+    for (owner, name), other in instead.items():
+        setattr(owner, name, other)
     begun_s = time.process_time()
     result = engine.build(dataset, rules, database, memory_gb=memory_gb, threads=1)
     ended_s = time.process_time()
     assert not result.failed_checks, result.failed_checks
-    beside_s = last_s - first_s - sum(map(sum, found.values()))
-    return PartTimes(found, first_s - begun_s + ended_s - last_s, beside_s, n_bytes)
+    found = clock.found
+    found.beside_s = clock.last_s - clock.first_s - sum(map(sum, found.parts.values()))
+    found.alone_s = ended_s - begun_s - found.beside_s - found.others_s
+    return found

@@ -1,9 +1,8 @@
-"""Compute how long a build would take on many workers, from measured times of its parts.
+"""Compute how long a build would take on many workers, from measured times of its pieces.
 
-A schedule has one of two forms. `by graph` is what a build does: each part goes to a free worker as soon as
-the marts that it reads are done. The process that schedules works beside them, and alone before the first
-part and after the last. `in turn` is one mart after the other, its ranges on all workers, all else in the
-process that schedules. Moving data and starting workers takes no time here.
+It does what a build does: workers read the files of raw tables; then each part goes to a free worker as soon
+as the marts that it reads are done; then workers run the checks. The process that schedules works beside the
+parts, and alone before the first and after the last. Moving data and starting workers takes no time here.
 """
 
 import heapq
@@ -63,27 +62,54 @@ def lengthened(node: Node, factor: float) -> Node:
     return replace(node, parts_s=list(itertools.islice(itertools.cycle(node.parts_s), n_parts)))
 
 
-def replays(graph: list[Node], alone_s: float, beside_s: float, n_workers: int) -> dict[str, float]:
-    """Return the efficiency of each schedule: the time of one worker over workers times their time.
+def longer_files(files: Sequence[float], factor: float) -> list[float]:
+    """Return the times of the files of raw tables in a history that is `factor` times as long."""
+    return sorted(itertools.islice(itertools.cycle(files), round(len(files) * factor)), reverse=True)
 
-    `alone_s` is what the scheduling process does before and after all parts, `beside_s` what it does while
-    the workers make parts. `ranges` is `in turn` of nothing but ranges.
+
+def longer_checks(checks: Mapping[str, Sequence[float]], factor: float) -> list[float]:
+    """Return the times of the queries of all checks in a history that is `factor` times as long.
+
+    A check that has several queries looks at some files by each, and has more of them then; one that has a
+    single query takes longer.
+    """
+    found: list[float] = []
+    for times in checks.values():
+        if len(times) == 1:
+            found.append(times[0] * factor)
+        else:
+            found += itertools.islice(itertools.cycle(times), round(len(times) * factor))
+    return sorted(found, reverse=True)
+
+
+@dataclass(frozen=True)
+class Build:
+    """Holds the times of what workers do in a build: marts, files of raw tables, queries of checks.
+
+    `alone_s` is what the process that schedules does before and after all parts, `beside_s` what it does
+    while the workers make parts.
     """
 
-    def by_graph_s(n: int) -> float:
-        return alone_s + max(beside_s, graph_makespan_s(graph, n))
+    graph: list[Node]
+    files: Sequence[float]
+    checks: Sequence[float]
+    alone_s: float
+    beside_s: float
 
-    ranged = [node for node in graph if node.is_ranged]
-    whole_s = alone_s + beside_s + sum(sum(node.parts_s) for node in graph if not node.is_ranged)
+    def makespan_s(self, n_workers: int) -> float:
+        """Return how long the build takes with so many workers."""
+        parts_s = max(self.beside_s, graph_makespan_s(self.graph, n_workers))
+        around_s = makespan_s(self.files, n_workers) + makespan_s(self.checks, n_workers)
+        return self.alone_s + around_s + parts_s
 
-    def ranges_s(n: int) -> float:
-        return sum(makespan_s(node.parts_s, n) for node in ranged)
+    def efficiency(self, n_workers: int) -> float:
+        """Return the time of one worker over `n_workers` times their time."""
+        return self.makespan_s(1) / (n_workers * self.makespan_s(n_workers))
 
-    return {
-        "ranges": ranges_s(1) / (n_workers * ranges_s(n_workers)),
-        "in_turn": (whole_s + ranges_s(1)) / (n_workers * (whole_s + ranges_s(n_workers))),
-        "by_graph": by_graph_s(1) / (n_workers * by_graph_s(n_workers)),
-    }
+
+def parts_efficiency(graph: list[Node], n_workers: int) -> float:
+    """Return the efficiency of making the parts alone, without the process that schedules."""
+    return graph_makespan_s(graph, 1) / (n_workers * graph_makespan_s(graph, n_workers))
 
 
 def makespan_s(parts_s: Sequence[float], n_workers: int) -> float:

@@ -1,9 +1,22 @@
 """Test the schedules of simulated workers on graphs that can be worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.catalog import load_catalog
-from tests.bench.replay import Node, graph_makespan_s, lengthened, makespan_s, nodes, replays
+from tests.bench.bench_workers import on_days
+from tests.bench.replay import (
+    Build,
+    Node,
+    graph_makespan_s,
+    lengthened,
+    longer_checks,
+    longer_files,
+    makespan_s,
+    nodes,
+    parts_efficiency,
+)
 
 FIRST = Node("first", [4.0], frozenset(), is_ranged=False)
 RANGES = Node("ranges", [2.0, 2.0, 2.0], frozenset({"first"}), is_ranged=True)
@@ -25,14 +38,28 @@ def test_a_part_waits_for_the_marts_that_it_reads() -> None:
 
 
 def test_efficiency_counts_the_process_that_schedules() -> None:
-    """It works 3 s alone and 2 s beside 15 s of parts: two workers take 11 s by graph, one takes 18 s.
+    """It works 3 s alone and 2 s beside 15 s of parts; files take 4 s, checks 6 s, a check of 5 s among them.
 
-    In turn they take 18 s where one takes 20 s, and 4 s for the ranges alone, 6 s of work.
+    One worker takes 28 s. Two take 3 s, 2 s for the files, 8 s for the parts and 5 s for the checks.
     """
-    found = replays(GRAPH, 3, 2, 2)
+    build = Build(GRAPH, files=[1.0] * 4, checks=[5.0, 1.0], alone_s=3, beside_s=2)
 
-    assert found == pytest.approx({"ranges": 6 / 8, "in_turn": 20 / 36, "by_graph": 18 / 22})
-    assert replays(GRAPH, 3, 100, 2)["by_graph"] == 0.5
+    assert (build.makespan_s(1), build.makespan_s(2)) == (28, 18)
+    assert build.efficiency(2) == pytest.approx(28 / 36)
+    assert replace(build, beside_s=100).makespan_s(2) == 110
+    assert parts_efficiency(GRAPH, 2) == pytest.approx(15 / 16)
+
+
+def test_a_longer_history_has_more_files_and_longer_checks() -> None:
+    """A check of one query takes longer, one of several has more of them."""
+    assert longer_files([1.0, 3.0], 2) == [3.0, 3.0, 1.0, 1.0]
+    assert longer_checks({"one": [2.0], "several": [1.0, 0.5]}, 2) == [4.0, 1.0, 1.0, 0.5, 0.5]
+
+
+def test_time_beside_the_workers_has_a_fixed_part() -> None:
+    """2 s on a day and 6 s on five days are 1 s and 1 s per day; less on more days counts as the same."""
+    assert on_days(2.0, 6.0, 5, 365) == pytest.approx(366.0)
+    assert on_days(6.5, 6.0, 5, 365) == pytest.approx(6.0)
 
 
 def test_a_longer_history_has_more_ranges_and_larger_marts() -> None:

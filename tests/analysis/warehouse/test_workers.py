@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -19,8 +20,10 @@ from analysis.database import open_database
 from analysis.engine import build
 from analysis.errors import DatabaseError, WarehouseError
 from analysis.parts import PartsFolder, parts_folder
-from analysis.tasks import Task, Workplace, make_part
+from analysis.schedule import Task
+from analysis.tasks import Workplace, _read_batch, make_part
 from analysis.warehouse.workers import _attempt, open_workers
+from collector.dataset.open import Dataset
 from tests.analysis.days import PlantedDays
 from tests.analysis.test_same_build import contents
 from tests.analysis.warehouse.build_elsewhere import MARTS, RANGED
@@ -190,7 +193,10 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DatabaseError, match="another version"):
         make_part(place, task)
-    assert isinstance(_attempt(place, task), DatabaseError)
+    assert isinstance(_attempt(partial(make_part, place, task)), DatabaseError)
+    assert isinstance(
+        _attempt(partial(_read_batch, "other", Dataset(tmp_path, "main"), 1, [])), DatabaseError
+    )
 
 
 def test_a_query_that_fails_is_not_tried_again(world: PlantedDays, tmp_path: Path) -> None:
