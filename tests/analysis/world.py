@@ -7,6 +7,7 @@ txids are labels of at most 32 characters, times are seconds after `START`, list
 Shortcuts, so that a case can be read:
 - a block's `arrived_at` makes it seen and connected at that time at node `n`, with its C in the stream;
 - transactions are listed without the coinbase; a block without listed ones gets `n_tx - 1` of its own;
+- a block whose `rows` are `-` has no rows in `transactions`, not even of its coinbase;
 - without rows of `coverage`, everything is observed.
 """
 
@@ -167,6 +168,8 @@ def _fill_transactions(tables: dict[str, list[dict[str, Any]]]) -> None:
     tables["transactions"] = []
     for block in tables["blocks"]:
         name = block["block_hash"]
+        if block.pop("rows", None) == NO_ITEMS:
+            continue
         rows = listed[name] or [{"txid": f"{name}/{i}"} for i in range(1, int(block.get("n_tx", 1)))]
         block["n_tx"] = len(rows) + 1
         coinbase = {"txid": f"{name}/0", "is_coinbase": True}

@@ -10,7 +10,8 @@ can have more fees. There is a bound for the block's own weight and one for the 
 not give the weight of a transaction, it counts as 4 * vsize - 3, the least weight of that vsize, so rounding cannot
 break the bound. Many signature operations can, because they raise the vsize that nodes report. The bound ignores
 that a block may hold at most 80,000 of them; without that limit it can only be higher, so it stays a bound.
-seen_fees_sat are the fees of those transactions of the block that were waiting, which are what the bound is about.
+seen_fees_sat are the fees of those transactions of the block that were waiting, which are what the bound is about. A
+block of which the dataset has no transactions is left out: nobody knows which of them were waiting.
 The stays of a UTC day are ranked together, in buckets as in feerate_age_block.
 """
 grain = ["block_hash", "node"]
@@ -56,7 +57,7 @@ with
 block_weights as (
     select
         block_hash,
-        cast(sum(weight_wu) filter (where not is_coinbase) as bigint) as weight_wu
+        cast(coalesce(sum(weight_wu) filter (where not is_coinbase), 0) as bigint) as weight_wu
     from stg_transactions
     group by block_hash
 ),
@@ -72,12 +73,12 @@ measured as (
         chain_blocks.height,
         chain_blocks.is_active,
         chain_blocks.fees_sat,
-        coalesce(block_weights.weight_wu, 0) as weight_wu,
-        getvariable('max_block_wu') - chain_blocks.weight_wu + coalesce(block_weights.weight_wu, 0) as full_wu
+        block_weights.weight_wu,
+        getvariable('max_block_wu') - chain_blocks.weight_wu + block_weights.weight_wu as full_wu
     from mempool_cuts
     inner join chain_blocks
         on mempool_cuts.block_hash = chain_blocks.block_hash
-    left join block_weights
+    inner join block_weights
         on mempool_cuts.block_hash = block_weights.block_hash
     where mempool_cuts.is_measured
 ),
