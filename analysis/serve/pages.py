@@ -359,6 +359,7 @@ def _environment() -> Environment:
         "p_value": text.p_value,
         "hash": hash_hex,
         "moment": _moment,
+        "sort_key": _sort_key,
         "iso": plain,
         "as_text": _as_text,
         "prose": prose,
@@ -387,6 +388,11 @@ def _moment(at: dt.datetime | dt.date | None) -> Markup:
         return Markup(text.NOTHING)  # noqa: S704 - a constant
     written = at.isoformat().replace("+00:00", "Z")
     return Markup('<time datetime="{}">{}</time>').format(written, text.moment(at))
+
+
+def _sort_key(value: float | None) -> float | str:
+    """Return what the cell of a table is sorted by: the value, or an empty text, which stands last."""
+    return "" if value is None else value
 
 
 def _as_text(script: str) -> str:

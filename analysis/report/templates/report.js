@@ -36,11 +36,13 @@
   addEventListener("hashchange", reveal);
   if (location.hash) reveal();
 
+  // A number that is only shown has commas between thousands, and may be a percentage.
   const key = (row, column) => {
     const cell = row.cells[column];
-    const given = cell.dataset.sort ?? cell.textContent.trim();
-    const number = given === "" ? NaN : Number(given);
-    return { given, number, isMissing: given === "\u2013" };
+    const text = cell.textContent.trim();
+    const given = cell.dataset.sort ?? text;
+    const digits = cell.dataset.sort ?? text.replace(/[,%\s]/g, "").replace("\u2212", "-");
+    return { given, number: digits === "" ? NaN : Number(digits), isMissing: given === "" || given === "\u2013" };
   };
   const compare = (one, other) => {
     if (!Number.isNaN(one.number) && !Number.isNaN(other.number)) return one.number - other.number;

@@ -14,6 +14,7 @@ from markupsafe import escape
 
 from analysis.engine import build
 from analysis.report.sections import TOPICS, policy
+from analysis.report.text import NOTHING
 from tests.analysis.report.chromium import Tab, browser
 from tests.analysis.report.test_accessibility import PHONE_PX, RUN_AXE
 from tests.analysis.serve.conftest import Site, copied, serving, wait_for
@@ -106,6 +107,48 @@ def test_a_table_sorts_by_value(site: Site, tab: Tab) -> None:
         "return [...document.querySelectorAll('#pools-table tbody tr')].map(row => +row.cells[4].textContent)"
     )
     assert tab.run(counts) == [1, 3]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_missing_number_sorts_last(site: Site, tab: Tab, times: int) -> None:
+    """Blocks without a number stand behind all others, whichever way the table is sorted."""
+    tab.visit(f"{site.url}/blocks", width_px=1280)
+    columns = range(4, 9)
+    missing = {}
+    for column in columns:
+        for _ in range(times):
+            tab.click(f"#blocks-table th[data-column='{column}'] button")
+        cells = tab.run(
+            "return [...document.querySelectorAll('#blocks-table tbody tr')]"
+            f".map(row => row.cells[{column}].textContent.trim())"
+        )
+        missing[column] = [cell == NOTHING for cell in cells]
+
+    assert [column for column in columns if missing[column] != sorted(missing[column])] == []
+    assert any(True in found and False in found for found in missing.values())
+
+
+@pytest.mark.browser
+def test_a_number_sorts_as_it_is_shown(site: Site, tab: Tab) -> None:
+    """Where a cell has no value beside its text, commas, a sign and % do not hide the number."""
+    tab.visit(f"{site.url}/pools?window=all", width_px=1280)
+    texts = ["9", "1,234", "\u22125", "12.5\u00a0%", "\u2013", "100"]
+    tab.run(
+        f"const texts = {json.dumps(texts)};"
+        "const body = document.querySelector('#pools-table').tBodies[0];"
+        "body.replaceChildren(...texts.map(text => {"
+        "  const row = body.insertRow();"
+        "  for (let cell = 0; cell < 9; cell++) row.insertCell().textContent = text;"
+        "  return row;"
+        "}));"
+    )
+    tab.click("#pools-table th[data-column='4'] button")
+
+    shown = (
+        "return [...document.querySelectorAll('#pools-table tbody tr')].map(row => row.cells[4].textContent)"
+    )
+    assert tab.run(shown) == ["1,234", "100", "12.5\u00a0%", "9", "\u22125", "\u2013"]
 
 
 @pytest.mark.parametrize("page", PAGES)
