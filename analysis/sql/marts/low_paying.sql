@@ -4,6 +4,8 @@ method = """
 The transactions from which out_of_band_candidates takes those of pools that order by feerate; its method says what the
 yardsticks and kinds are. More of the block must be in feerate order than chance explains, 2 sqrt(n) of n feerates, or
 2.5 sqrt(n) where it fits first come (block_order). Where a pool chooses by something else, a low feerate means nothing.
+After a reorganisation, a transaction may have left our mempool with a block that the node left (returned_stays), and
+this block holds it again: it was in our mempool. What left it otherwise before the block is `unseen`.
 """
 grain = ["block_hash", "node", "txid"]
 determined = ["height"]
@@ -18,7 +20,9 @@ block_pool = "height >= getvariable('range_from') and height < getvariable('rang
 stg_transactions = "height >= getvariable('range_from') and height < getvariable('range_to')"
 stg_template_txs = "taken_at in (select taken_at from template_audit_block)"
 mempool_cuts = "block_hash in (select block_hash from block_order)"
-mempool_residence = "mined_cut_no in (select cut_no from mempool_cuts)"
+returned_stays = "mined_cut_no is not null and txid in (select txid from stg_transactions)"
+mempool_residence = """mined_cut_no in (
+select cut_no from mempool_cuts union all select mined_cut_no from returned_stays)"""
 mempool_packages = """
 first_cut_no <= (select max(cut_no) from mempool_cuts) and last_cut_no >= (select min(cut_no) from mempool_cuts)
 """
@@ -29,14 +33,14 @@ low_factor = {value = 0.7, doc = "part of the margin below which a transaction i
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
 txid = "BLOB  transaction id, internal byte order"
-kind = "VARCHAR  prioritised: was in our mempool; unseen: never was"
+kind = "VARCHAR  prioritised: was in our mempool until this block, or one that was left, took it; unseen: was not"
 height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 fee_sat = "BIGINT  fee of the transaction"
 vsize_vb = "BIGINT  virtual size of the transaction"
 package_feerate_sat_vb = "DOUBLE  sat/vB, feerate together with the descendants that pay for it"
 margin_sat_vb = "DOUBLE  sat/vB, feerate that a stock node, or the block's own order, would have required; the lower"
-waited_s = "DOUBLE  s in our mempool before the block; null when its entry was not pushed"
+waited_s = "DOUBLE  s in our mempool before the block, or the one that was left; null when its entry was not pushed"
 */
 with
 
@@ -137,6 +141,51 @@ mined as (
     where mempool_cuts.is_measured
 ),
 
+returned as (
+    select
+        margins.*,
+        stg_transactions.txid,
+        'prioritised' as kind,
+        stg_transactions.fee_sat,
+        stg_transactions.vsize_vb,
+        case
+            when mempool_residence.first_seen_kind = 'pushed'
+                then seconds_between(mempool_residence.entered_at, mempool_residence.left_at)
+        end as waited_s,
+        coalesce(
+            stg_transactions.effective_feerate_sat_vb,
+            stg_transactions.fee_sat / nullif(stg_transactions.vsize_vb, 0)
+        ) as package_feerate_sat_vb
+    from margins
+    inner join mempool_cuts
+        on margins.block_hash = mempool_cuts.block_hash and margins.node = mempool_cuts.node
+    inner join stg_transactions
+        on margins.block_hash = stg_transactions.block_hash
+    inner join returned_stays
+        on
+            mempool_cuts.node = returned_stays.node
+            and stg_transactions.txid = returned_stays.txid
+            and mempool_cuts.position > returned_stays.left_position
+    inner join mempool_residence
+        on returned_stays.stay_no = mempool_residence.stay_no
+    anti join mined
+        on
+            margins.block_hash = mined.block_hash
+            and margins.node = mined.node
+            and stg_transactions.txid = mined.txid
+    where mempool_cuts.is_measured and returned_stays.mined_cut_no is not null
+    qualify row_number() over (
+        partition by margins.block_hash, margins.node, stg_transactions.txid
+        order by returned_stays.left_position desc, returned_stays.stay_no desc
+    ) = 1
+),
+
+seen as (
+    select * from mined
+    union all by name
+    select * from returned
+),
+
 unseen as (
     select
         margins.*,
@@ -152,16 +201,16 @@ unseen as (
     from margins
     inner join stg_transactions
         on margins.block_hash = stg_transactions.block_hash
-    anti join mined
+    anti join seen
         on
-            margins.block_hash = mined.block_hash
-            and margins.node = mined.node
-            and stg_transactions.txid = mined.txid
+            margins.block_hash = seen.block_hash
+            and margins.node = seen.node
+            and stg_transactions.txid = seen.txid
     where not stg_transactions.is_coinbase
 ),
 
 judged as (
-    select * from mined
+    select * from seen
     union all by name
     select * from unseen
 )

@@ -13,7 +13,7 @@ a pool that refuses some transactions makes candidates. A transaction of the blo
 feerate is below low_factor * margin_sat_vb (low_paying) and the block lacks promised transactions that were not in
 conflict, so that somebody else lost the room. `prioritised` transactions were in our mempool; their package feerate is
 that at the block (mempool_packages), or the effective one within the block (stg_transactions) where that is higher.
-`unseen` ones were never there, like those that pools receive directly or that pay too little to be relayed; theirs is
+`unseen` ones were not there, like those that pools receive directly or that pay too little to be relayed; theirs is
 the effective feerate alone. A block whose transactions weigh more than the template has no candidate: everybody found
 room. A candidate is a suspicion and no finding. A pool's own payments, a promise kept for free and a fee paid elsewhere
 look the same.
@@ -23,14 +23,14 @@ grain = ["block_hash", "node", "txid"]
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
 txid = "BLOB  transaction id, internal byte order"
-kind = "VARCHAR  prioritised: was in our mempool; unseen: never was"
+kind = "VARCHAR  prioritised: was in our mempool until this block, or one that was left, took it; unseen: was not"
 height = "INTEGER  height of the block; 0 is the genesis block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 fee_sat = "BIGINT  fee of the transaction"
 vsize_vb = "BIGINT  virtual size of the transaction"
 package_feerate_sat_vb = "DOUBLE  sat/vB, feerate together with the descendants that pay for it"
 margin_sat_vb = "DOUBLE  sat/vB, feerate that a stock node, or the block's own order, would have required; the lower"
-waited_s = "DOUBLE  s in our mempool before the block; null when its entry was not pushed"
+waited_s = "DOUBLE  s in our mempool before the block, or the one that was left; null when its entry was not pushed"
 sppe_ratio = "DOUBLE  0..1, how far ahead of its feerate it stands; null where ahead_of_feerate does not list it"
 */
 select
