@@ -11,9 +11,10 @@ their work at once (what was there when we began is never fresh). Else it is `un
 same per virtual byte as the last promised one share what is left of the places. A missing one is `tied` as far as an
 extra one stands in its place, and an extra one where no class before fits; n_tied counts them all. A transaction of the
 block that was not promised is `unseen` when it was not in our mempool; `fresh` when it, or a descendant in the block
-that pays more than it and all between them, entered after we asked for the template; `tail` when the template has it no
-more than tail_ratio behind the promised part; else `prioritised`. The rules follow github.com/mempool/mempool and
-github.com/0xB10C/miningpool-observer. Only blocks at which the mempool is known; the coinbase does not count.
+that pays more than it and all between them, entered after the template was made; `tail` when the template has it no
+more than tail_ratio behind the promised part; else `prioritised`. Bitcoin Core answers with a template of less than
+cache_s ago, if it has one on the same parent (src/rpc/mining.cpp): it may be that much older than age_s. The rules
+follow github.com/mempool/mempool and github.com/0xB10C/miningpool-observer. Only blocks at which the mempool is known.
 """
 grain = ["block_hash", "node", "from_age_s"]
 late = {relation = "block_pool", key = "block_hash", columns = ["pool"]}
@@ -37,6 +38,7 @@ left_reason = """if(last_cut_no >= getvariable('range_to') or left_position > (s
 from mempool_cuts where mempool_cuts.node = mempool_residence.node), null, left_reason)"""
 [parameters]
 audit_edges_s = {value = "0 2 5 15 30 60 120", doc = "where a bin of template age begins, s; the last is open"}
+cache_s = {value = 6, doc = "s for which the node may give an older template again, with whole seconds on its clock"}
 fresh_s = {value = 30, doc = "s before the block; about how often pools refresh their work"}
 tail_ratio = {value = 0.02, doc = "part of the promised weight that is its tail"}
 [columns]
@@ -60,7 +62,7 @@ n_missing_tied = "BIGINT  missing, and in its place the block has one that pays 
 n_missing_unexplained = "BIGINT  missing for none of these reasons"
 n_extra = "BIGINT  in the block and not promised"
 n_extra_unseen = "BIGINT  extra, not in our mempool"
-n_extra_fresh = "BIGINT  extra, entered after we asked for the template, or a descendant that pays more did"
+n_extra_fresh = "BIGINT  extra, may have entered after the template was made, or a descendant that pays more did"
 n_extra_tail = "BIGINT  extra, in the template just behind what was promised"
 n_extra_tied = "BIGINT  extra, pays the same as the last promised one"
 n_extra_prioritised = "BIGINT  extra, was waiting and paid less than what was promised"
@@ -296,18 +298,20 @@ mined_stays as (
         extra.choice_no,
         extra.txid,
         arg_max(stay.stay_no, stay.entered_at) as stay_no,
-        max(stay.entered_at) as entered_at
+        -- Only what entered behind the parent can be missing in an older template on it.
+        seconds_between(max(stay.entered_at), extra.asked_at)
+        < if(max(stay.first_cut_no) = extra.cut_no, getvariable('cache_s'), 0) as is_late
     from extra
     inner join mempool_residence as stay
         on extra.node = stay.node and extra.cut_no = stay.mined_cut_no and extra.txid = stay.txid
-    group by extra.choice_no, extra.txid
+    group by extra.choice_no, extra.txid, extra.asked_at, extra.cut_no
 ),
 
 extra_stays as (
     select
         extra.*,
         mined_stays.stay_no,
-        mined_stays.entered_at
+        mined_stays.is_late
     from extra
     left join mined_stays
         on extra.choice_no = mined_stays.choice_no and extra.txid = mined_stays.txid
@@ -336,9 +340,7 @@ paid_late (choice_no, stay_no, feerate_sat_vb) as (
     from extra_stays
     inner join links
         on extra_stays.stay_no = links.child_no
-    where
-        extra_stays.entered_at > extra_stays.asked_at
-        and links.child_feerate_sat_vb > links.parent_feerate_sat_vb
+    where extra_stays.is_late and links.child_feerate_sat_vb > links.parent_feerate_sat_vb
     union
     select
         paid_late.choice_no,
@@ -349,13 +351,6 @@ paid_late (choice_no, stay_no, feerate_sat_vb) as (
         on paid_late.stay_no = links.child_no and paid_late.feerate_sat_vb > links.parent_feerate_sat_vb
 ),
 
-late as (
-    select distinct
-        choice_no,
-        stay_no
-    from paid_late
-),
-
 judged_extra as (
     select
         extra_stays.choice_no,
@@ -363,14 +358,19 @@ judged_extra as (
         extra_stays.is_tied and not extra_stays.is_in_template and extra_stays.stay_no is not null as is_tied_beyond,
         case
             when extra_stays.stay_no is null then 'unseen'
-            when extra_stays.entered_at > extra_stays.asked_at or late.stay_no is not null then 'fresh'
+            when
+                extra_stays.is_late
+                or exists (
+                    select 1
+                    from paid_late
+                    where extra_stays.choice_no = paid_late.choice_no and extra_stays.stay_no = paid_late.stay_no
+                )
+                then 'fresh'
             when extra_stays.weight_up_to_here_wu <= (1 + getvariable('tail_ratio')) * extra_stays.limit_wu then 'tail'
             when extra_stays.is_tied then 'tied'
             else 'prioritised'
         end as verdict
     from extra_stays
-    left join late
-        on extra_stays.choice_no = late.choice_no and extra_stays.stay_no = late.stay_no
 ),
 
 extra_counts as (
