@@ -1,12 +1,15 @@
 /*
 summary = "How deep reorganisations went, and how often each depth occurs."
 method = """
-A reorganisation is a run of D in a node's `sequence` stream (block_messages) up to a C of a block other than the lowest
-block that was left; its depth is the number of D. What two nodes report is one reorganisation if they leave the same
-lowest block, each for the first time or each for the second. A block that was left may win in the end, when the network
-comes back to it (n_undone). Where the stream was interrupted, the blocks of a lost branch that a node had connected
-(followed_depth of stale_branches) show a reorganisation without any D, unless the D of another reorganisation took its
-lowest block; a branch that was left and taken up again within a gap is not known. n_branches counts all branches that
+A node makes a reorganisation when it connects a block that does not descend from the one it had connected before; its
+depth is the number of blocks that it left, back to the last one in common. So a lost message costs nothing as long as a
+C before and one behind it are known. The C are those of the `sequence` stream (block_messages), and what a node had
+connected while the stream was interrupted (mempool_cuts), unless a block at that height or above stands before it. A
+node that connects again what it just left has made none. What two nodes report is one reorganisation if they leave the
+same lowest block, each for the first time or each for the second. A block that was left may win in the end, when the
+network comes back to it (n_undone). A lost branch whose blocks a node had connected (followed_depth of stale_branches)
+counts too, where none of this tells of its lowest block; a branch that was left and taken up again within a gap is not
+known. n_branches counts all branches that
 lost, by the number of heights. per_1000_blocks relates reorganisations to the blocks of the active chain that were
 pushed to us; its interval is Garwood's for a Poisson count (analysis/stats/count_tests.py).
 """
@@ -20,7 +23,7 @@ per_1000_blocks = "DOUBLE  reorganisations per 1,000 blocks; null when none was 
 per_1000_low = "DOUBLE  lower bound of the 95 % interval"
 per_1000_high = "DOUBLE  upper bound of the 95 % interval"
 */
-with
+with recursive
 
 observed as (
     select nullif(count(arrived_at), 0) / 1000 as n_thousands
@@ -28,62 +31,142 @@ observed as (
     where is_active
 ),
 
-steps as (
+stale as (
     select
-        node,
-        session,
         block_hash,
-        event,
-        stream_position(received_at, sequence) as position
-    from block_messages
+        prev_hash,
+        height
+    from chain_blocks
+    where not is_active
 ),
 
-numbered as (
+-- Each stale block with the stale blocks that it descends from, itself included.
+paths (tip_hash, block_hash, prev_hash, height) as (
+    select
+        block_hash as tip_hash,
+        block_hash,
+        prev_hash,
+        height
+    from stale
+    union all
+    select
+        paths.tip_hash,
+        stale.block_hash,
+        stale.prev_hash,
+        stale.height
+    from paths
+    inner join stale
+        on paths.prev_hash = stale.block_hash
+),
+
+-- The height of the last active block that each block descends from, or that it is.
+roots as (
+    select
+        tip_hash as block_hash,
+        min(height) - 1 as root_height
+    from paths
+    group by tip_hash
+    union all
+    select
+        block_hash,
+        height as root_height
+    from chain_blocks
+    where is_active
+),
+
+connected as (
+    select
+        mempool_cuts.node,
+        mempool_cuts.position,
+        mempool_cuts.block_hash,
+        chain_blocks.height,
+        chain_blocks.is_active,
+        roots.root_height,
+        block_messages.block_hash is not null as is_announced,
+        max(case when block_messages.block_hash is not null then chain_blocks.height end) over (
+            partition by mempool_cuts.node, mempool_cuts.session order by mempool_cuts.position, chain_blocks.height
+            rows between unbounded preceding and 1 preceding
+        ) as announced_height
+    from mempool_cuts
+    inner join chain_blocks
+        on mempool_cuts.block_hash = chain_blocks.block_hash
+    inner join roots
+        on mempool_cuts.block_hash = roots.block_hash
+    left join block_messages
+        on
+            mempool_cuts.node = block_messages.node
+            and mempool_cuts.session = block_messages.session
+            and mempool_cuts.block_hash = block_messages.block_hash
+            and block_messages.event = 'C'
+            and mempool_cuts.position = stream_position(block_messages.received_at, block_messages.sequence)
+),
+
+moves as (
     select
         *,
-        count(case when event = 'C' then 1 end) over (partition by node, session order by position) as run_no
-    from steps
+        lag(block_hash) over in_order as from_hash,
+        lag(root_height) over in_order as from_root_height
+    from connected
+    where is_announced or announced_height is null or height > announced_height
+    window in_order as (partition by node order by position, height)
 ),
 
--- From one C to the next: the blocks that the node left between them.
-runs as (
+turns as (
+    select moves.*
+    from moves
+    anti join paths as own
+        on moves.from_hash = own.tip_hash and moves.block_hash = own.block_hash
+    where not (moves.is_active and moves.height <= moves.from_root_height)
+),
+
+left_stale as (
+    select
+        turns.node,
+        turns.position,
+        turns.block_hash,
+        paths.block_hash as left_hash,
+        paths.height
+    from turns
+    inner join paths
+        on turns.from_hash = paths.tip_hash
+    anti join paths as kept
+        on turns.block_hash = kept.tip_hash and paths.block_hash = kept.block_hash
+),
+
+left_active as (
+    select
+        turns.node,
+        turns.position,
+        turns.block_hash,
+        chain_blocks.block_hash as left_hash,
+        chain_blocks.height
+    from turns
+    inner join chain_blocks
+        on turns.root_height < chain_blocks.height and turns.from_root_height >= chain_blocks.height
+    where chain_blocks.is_active and not turns.is_active
+),
+
+left_blocks as (
+    select * from left_stale
+    union all
+    select * from left_active
+),
+
+left_at_once as (
     select
         node,
-        session,
-        run_no,
-        min(position) as position,
-        count(*) filter (where event = 'D') as depth,
-        arg_max(block_hash, position) filter (where event = 'D') as left_hash,
-        arg_min(block_hash, position) filter (where event = 'C') as connected_hash
-    from numbered
-    group by node, session, run_no
-),
-
-followed_runs as (
-    select
-        *,
-        lead(connected_hash) over (partition by node, session order by run_no) as next_hash
-    from runs
+        position,
+        arg_min(left_hash, height) as left_hash,
+        count(*) as depth
+    from left_blocks
+    group by node, position, block_hash
 ),
 
 told as (
     select
-        node,
-        session,
-        run_no,
-        left_hash,
-        depth,
+        *,
         row_number() over (partition by node, left_hash order by position) as time_no
-    from followed_runs
-    where next_hash != left_hash
-),
-
-left_blocks as (
-    select distinct numbered.block_hash
-    from numbered
-    inner join told
-        on numbered.node = told.node and numbered.session = told.session and numbered.run_no = told.run_no
-    where numbered.event = 'D'
+    from left_at_once
 ),
 
 reorgs as (
@@ -98,7 +181,7 @@ reorgs as (
         stale_branches.followed_depth as depth
     from stale_branches
     anti join left_blocks
-        on stale_branches.first_hash = left_blocks.block_hash
+        on stale_branches.first_hash = left_blocks.left_hash
     where not stale_branches.is_open and stale_branches.followed_depth > 0
 ),
 
