@@ -9,9 +9,9 @@ node that connects again what it just left has made none. What two nodes report 
 same lowest block, each for the first time or each for the second. A block that was left may win in the end, when the
 network comes back to it (n_undone). A lost branch whose blocks a node had connected (followed_depth of stale_branches)
 counts too, where none of this tells of its lowest block; a branch that was left and taken up again within a gap is not
-known. n_branches counts all branches that
-lost, by the number of heights. per_1000_blocks relates reorganisations to the blocks of the active chain that were
-pushed to us; its interval is Garwood's for a Poisson count (analysis/stats/count_tests.py).
+known. n_branches counts all branches that lost, by the number of heights. per_1000_blocks relates reorganisations to
+the blocks of the active chain that were pushed to us; its interval is Garwood's for a Poisson count
+(analysis/stats/count_tests.py).
 """
 grain = ["depth"]
 [columns]

@@ -5,9 +5,10 @@ Only blocks that a node pushed to us count. A stale block that nobody announced 
 fetched or read from disk are nearly all of the active chain and would lower the rate. Even so the rate is a lower
 bound, because a node announces a rival of its tip only when the rival becomes its tip. Where the collector asked for
 the tips that our nodes know (chain_tips), n_unconnected_tips counts those that no node connected, at the heights of the
-counted blocks, and tips_ratio adds them: then is_lower_bound is false. Their pools are unknown, because most are known by
-their header alone, so a pool's own rate stays a lower bound. Heights at which a race is still open (stale_branches) are
-left out. The interval is Wilson's, as in pool_share.
+counted blocks, and tips_ratio adds them. A node keeps all that it knows, so one answer covers what came before it:
+is_lower_bound is false once an answer came after the last counted block. Nothing covers what no node of ours was told.
+Their pools are unknown, because most are known by their header alone, so a pool's own rate stays a lower bound. Heights
+at which a race is still open (stale_branches) are left out. The interval is Wilson's, as in pool_share.
 """
 grain = ["pool"]
 [columns]
@@ -20,7 +21,7 @@ stale_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 stale_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 n_unconnected_tips = "BIGINT  tips of branches that our nodes knew and none connected; null for a pool, and without chain_tips"
 tips_ratio = "DOUBLE  0..1, (n_stale + n_unconnected_tips) / (n_blocks + n_unconnected_tips); null where that is"
-is_lower_bound = "BOOLEAN  blocks that our nodes knew and never connected are not counted; false for 'all' if the collector ever asked for tips, though none is known that came after it last asked"
+is_lower_bound = "BOOLEAN  blocks that our nodes knew and never connected are not counted; false for 'all' if nodes told their tips after the last counted block"
 */
 with
 
@@ -33,6 +34,7 @@ open_race as (
 blocks_of as (
     select
         block_intervals.is_active,
+        block_intervals.arrived_at,
         unnest(
             [
                 struct_pack(label := block_intervals.pool, label_name := block_intervals.pool_name),
@@ -49,7 +51,8 @@ counts as (
         whose.label,
         whose.label_name,
         count(*) as n_blocks,
-        count(*) filter (where not is_active) as n_stale
+        count(*) filter (where not is_active) as n_stale,
+        max(arrived_at) as last_arrived_at
     from blocks_of
     group by whose.label, whose.label_name
 ),
@@ -77,7 +80,8 @@ unconnected as (
 tips as (
     select
         (select count(*) from unconnected) as n_unconnected,
-        (select count(*) > 0 from stg_chain_tips) as is_recorded
+        (select count(*) > 0 from stg_chain_tips) as is_recorded,
+        (select max(stg_chain_tips.taken_at) from stg_chain_tips) as asked_at
 ),
 
 judged as (
@@ -101,7 +105,7 @@ select
         (judged.n_stale + tips.n_unconnected) / (judged.n_blocks + tips.n_unconnected),
         null
     ) as tips_ratio,
-    judged.label != 'all' or not tips.is_recorded as is_lower_bound
+    judged.label != 'all' or not coalesce(tips.asked_at >= judged.last_arrived_at, false) as is_lower_bound
 from judged
 cross join tips
 order by judged.label != 'all', judged.n_blocks desc, judged.label
