@@ -35,7 +35,10 @@ def wilson_intervals(successes: Numbers, trials: Numbers) -> tuple[Numbers, Numb
     """Return the lower and upper bounds of Wilson's 95 % score interval for each pair; NaN for 0 trials.
 
     Source: E. B. Wilson, 1927, doi:10.1080/01621459.1927.10502953. The same numbers as
-    scipy.stats.binomtest(k, n).proportion_ci(method="wilson"), which takes one pair at a time.
+    scipy.stats.binomtest(k, n).proportion_ci(method="wilson"), which takes one pair at a time. The interval
+    holds the true share in 95 % of samples on average over all shares. For nine shares in ten that is 92 to
+    98 % with 10 trials and 94 to 96 % with 144; where a fraction of one success or of one failure is
+    expected, it may be 84 %.
     """
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
