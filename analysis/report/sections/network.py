@@ -205,7 +205,7 @@ def _branch_table(marts: Marts) -> Table:
         note=(
             "Lead: how much earlier than its rival the branch reached us; below zero it came later. "
             "Followed by us: blocks that a node of ours connected and later had to leave. A race is "
-            "open while the branch is as high as the active chain."
+            "open while one more block would let the branch win."
         ),
         is_folded=True,
     )

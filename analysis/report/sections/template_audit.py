@@ -311,7 +311,7 @@ def _candidate_table(marts: Marts) -> Table:
             column("n_blocks_with", "With candidates"),
             column("n_txs", "Transactions"),
             column("n_candidates", "Candidates"),
-            column("n_unseen_candidates", "Never in our mempool"),
+            column("n_unseen_candidates", "Not in our mempool"),
             *ratio_columns("candidate", "Part"),
             column("median_discount_ratio", "Feerate / margin", percent),
         ],
