@@ -33,6 +33,7 @@ dated as (
     select
         block_hash,
         height,
+        header_time,
         epoch(header_time) as header_s
     from chain_blocks
     where is_active and header_time is not null
@@ -73,7 +74,7 @@ clocks as (
         dated.header_s = past.median_time_past_s + 1 as is_earliest,
         dated.header_s < past.parent_s as is_behind,
         epoch_us(arrival_stamps.arrived_at) / 8.64e10 as arrived_day,
-        dated.header_s - epoch_us(arrival_stamps.arrived_at) / 1e6 as lag_s
+        seconds_between(arrival_stamps.arrived_at, dated.header_time) as lag_s
     from dated
     inner join block_pool
         on dated.block_hash = block_pool.block_hash
