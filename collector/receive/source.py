@@ -32,7 +32,7 @@ START_S: Final = 30.0  # the longest wait for the receiver to start, on a busy m
 END_S: Final = 10.0  # the longest wait for the receiver to end
 MAX_INBOX_ITEMS: Final = 2_000  # with more in the inbox, the rest stays in the ring
 INBOX_CHECK_S: Final = 0.005  # the pause between two checks whether a full inbox has room again
-POLL_S: Final = 0.05  # the longest wait for the receiver to wake us, because a wake can be missed
+POLL_S: Final = 0.05  # the longest wait for the receiver, because a wake can be missed and a stop can come
 GATHER_S: Final = 0.005  # so long we gather messages to take at once; they are stamped before
 
 __all__ = ["MessageSource", "Notice"]
@@ -72,19 +72,22 @@ class MessageSource:
         self._is_ending = False  # `end` was called: receive no more
         self._is_stopping = False  # `stop` was called: do not wait for room in the inbox either
 
-    def connect(self, timeout_s: float = 5.0) -> None:
+    def connect(self, timeout_s: float = 5.0, stop: threading.Event | None = None) -> None:
         """Start the receiver, and wait until every endpoint has completed the ZMQ handshake.
 
-        Raises NodeUnavailable, which names the endpoints that did not answer within `timeout_s`. Raises
-        NodeError for an endpoint that is no ZMQ address.
+        Raises NodeUnavailable, which names the endpoints that did not answer within `timeout_s`; also when
+        `stop` is set meanwhile. Raises NodeError for an endpoint that is no ZMQ address.
         """
+        stop = stop or threading.Event()
         setup = json.dumps(Setup(self.endpoints, self._queue_limit, timeout_s, self._memory_bytes)._asdict())
         # -P: do not import a folder named `collector` from the user's working directory.
         command = [sys.executable, "-P", "-m", "collector.receive.process", setup]
         self._process = subprocess.Popen(  # noqa: S603 - our own module; the addresses are data, no shell
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        line = self._first_line(timeout_s + START_S)
+        line = self._first_line(timeout_s + START_S, stop)
+        if stop.is_set():
+            raise NodeUnavailable(f"connecting to the ZMQ publishers of {self.node} was ended by a stop")
         if not line:
             raise NodeUnavailable(
                 f"the receiver of {self.node} did not start within {START_S:g} s: the lines before this "
@@ -102,7 +105,7 @@ class MessageSource:
                 f"no ZMQ publisher answered within {timeout_s:g} s: {self._topics_at(unusable)}; is the port "
                 "open, and is it the address of the node's zmqpub settings?"
             )
-        time.sleep(SUBSCRIBE_SETTLE_S)
+        stop.wait(SUBSCRIBE_SETTLE_S)
         self.subscribed_at_us = time.time_ns() // 1000
 
     def start_forwarding(self, ring: Ring) -> None:
@@ -150,7 +153,9 @@ class MessageSource:
         if process is None:
             return
         assert process.stdout is not None  # noqa: S101 - Popen made it, by PIPE
-        if self._thread is not None:
+        if self._thread is None:
+            process.kill()  # it may still wait for handshakes; what it has received can go nowhere
+        else:
             self._thread.join(END_S)
         try:
             process.wait(END_S)
@@ -180,16 +185,21 @@ class MessageSource:
             pipe.write(json.dumps(command).encode() + b"\n")
             pipe.flush()
 
-    def _first_line(self, timeout_s: float) -> str:
-        """Return the first line that the receiver writes; empty when it ends or writes none in time."""
+    def _first_line(self, timeout_s: float, stop: threading.Event) -> str:
+        """Return the first line that the receiver writes.
+
+        The line is empty when the receiver ends or writes none in time, and when `stop` is set.
+        """
         pipe = self._running.stdout
         assert pipe is not None  # noqa: S101 - Popen made it, by PIPE
         said = b""
         deadline_s = time.monotonic() + timeout_s
         while not said.endswith(b"\n"):
             left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
+            if left_s <= 0 or stop.is_set():
                 return ""
+            if not select.select([pipe], [], [], min(left_s, POLL_S))[0]:
+                continue
             more = os.read(pipe.fileno(), 1 << 16)
             if not more:
                 return ""

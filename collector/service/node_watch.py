@@ -77,7 +77,7 @@ def prepare_node(
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     source = MessageSource(node.name, session, facts.endpoints, inbox=inbox, queue_limit=settings.queue_limit)
     try:
-        source.connect()
+        source.connect(stop=stop)
     except BaseException:
         source.stop()
         raise

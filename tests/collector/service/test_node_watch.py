@@ -170,6 +170,14 @@ def test_a_stop_ends_what_is_asked_at_the_start_of_a_session(tmp_path: Path) -> 
             prepared.client.call("uptime")
 
 
+def test_a_stop_ends_the_wait_for_publishers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose publishers do not answer does not hold up the stop."""
+    stop = threading.Event()
+    monkeypatch.setattr(node_watch, "warm_up", stop.set)  # the last step before the publishers are reached
+    with answering_node(tmp_path) as node, pytest.raises(NodeUnavailable, match="ended by a stop"):
+        prepare_node(node, Settings(chain="regtest", node=[node]), stop=stop)
+
+
 def test_a_node_that_comes_late_does_not_take_the_messages_of_another(tmp_path: Path) -> None:
     """A node whose address leads to the publisher of another is refused whenever it first answers."""
     stop, metrics = threading.Event(), Metrics()
