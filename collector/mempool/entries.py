@@ -24,7 +24,7 @@ from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.transaction import Transaction, decode_transactions, read_outpoint
 from collector.dataset.rows import MempoolTxRow
 from collector.dataset.schema import hash_hex
-from collector.errors import CollectorError, DecodeError, NodeError, RpcError
+from collector.errors import CollectorError, DecodeError, NodeError
 from collector.journal.batches import Batch
 from collector.mempool.sync import MempoolContents, SpentOutput, TxLeft
 from collector.node.answers import LATEST_TIME_S, MOST_COUNT, MOST_SAT, Fields
@@ -69,7 +69,7 @@ class EntryAnswer(NamedTuple):
     """
 
     txid: bytes
-    entry: Any  # or RpcError
+    entry: Any  # or NodeError: an RpcError, or why the node never answers
     body: Any
     outputs: Outputs = NO_OUTPUTS
 
@@ -229,7 +229,7 @@ class PendingEntries:
             self._contents.learn_body(entry.txid, body)
         if answer.outputs:
             entry.outputs = answer.outputs
-        if not isinstance(answer.entry, RpcError):
+        if not isinstance(answer.entry, NodeError):
             try:
                 return self._finish_by_mempool_entry(entry, answer.entry)
             except NodeError as error:

@@ -39,7 +39,7 @@ from collector.mempool.entries import (
 )
 from collector.mempool.sync import TYPE_NUMBERS, MempoolContents, SpentOutput, TxLeft
 from collector.node.answers import Fields
-from collector.node.request_threads import RequestThread
+from collector.node.request_threads import GiveUp, RequestThread
 from collector.node.rpc import RpcClient
 
 MOST_NEW: Final = 4_000  # above so many transactions that we have not asked for, the lookup is behind
@@ -48,6 +48,7 @@ MOST_NEW: Final = 4_000  # above so many transactions that we have not asked for
 FEW_WAITING: Final = 100
 MOST_OUTPUTS: Final = 500
 MOST_ASKED: Final = 2  # open requests; so the next one waits at the node when it has answered one
+UNANSWERED_S: Final = 60.0  # a request that fails for so long, while the node answers others, is given up
 PATIENCE_US: Final = 5_000_000  # a node that takes longer to answer must not hold up the messages
 log = structlog.get_logger(__name__)
 
@@ -159,7 +160,12 @@ class FeeLookup:
         self._finish(done)
         if requests:
             ask = partial(ask_outputs, requests=requests)
-            self._requests.insist(ask, partial(self._on_outputs, requests), lambda _: None)
+            self._requests.insist(
+                ask,
+                partial(self._on_outputs, requests),
+                lambda _: None,
+                GiveUp(UNANSWERED_S, partial(self._give_up_outputs, requests)),
+            )
         for block_hash in self._pending.blocks_wanted():
             block = self._recent.get(block_hash)
             if block is None:
@@ -199,8 +205,13 @@ class FeeLookup:
             self._n_open += 1
             most_outputs = MOST_OUTPUTS if n_unasked <= FEW_WAITING else 0
             requests = self._pending.next_requests(self._n_per_request, most_outputs=most_outputs)
-            ask = partial(ask_mempool_entries, requests=requests)
-            self._requests.insist(ask, self._on_entries, partial(self._no_entries, requests))
+            self._ask_entries(requests, UNANSWERED_S)
+
+    def _ask_entries(self, requests: list[EntryRequest], give_up_s: float) -> None:
+        """Send a request for mempool entries; it is given up after it has failed for `give_up_s` seconds."""
+        ask = partial(ask_mempool_entries, requests=requests)
+        give_up = GiveUp(give_up_s, partial(self._give_up_entries, requests))
+        self._requests.insist(ask, self._on_entries, partial(self._no_entries, requests), give_up)
 
     def _on_entries(self, answers: list[EntryAnswer]) -> None:
         """Take the node's answers to one request for mempool entries, and complete rows of `mempool_txs`."""
@@ -211,6 +222,25 @@ class FeeLookup:
         """Queue the transactions of a request for mempool entries again, as a stop cut the request off."""
         self._n_open -= 1
         self._pending.put_back(requests)
+
+    def _give_up_entries(self, requests: list[EntryRequest], error: NodeError) -> None:
+        """Ask for the mempool entries again by halves, as the node never answers this request.
+
+        What is left of them is the one transaction that it does not answer: it counts as gone, and its fee
+        comes from a block, or its row has none.
+        """
+        if len(requests) > 1:
+            middle = len(requests) // 2
+            self._n_open += 1  # two requests in place of one
+            self._ask_entries(requests[:middle], 0.0)
+            self._ask_entries(requests[middle:], 0.0)
+            return
+        log.warning("mempool_entry.unanswered", txid=hash_hex(requests[0].txid), reason=str(error))
+        self._on_entries([EntryAnswer(requests[0].txid, error, None)])
+
+    def _give_up_outputs(self, requests: list[OutputRequest], _: NodeError) -> None:
+        """Go on without the outputs for which the node never answers; blocks may tell of some later."""
+        self._finish(self._pending.take_outputs(requests, {}))
 
     def _on_outputs(self, requests: list[OutputRequest], answers: list[Any]) -> None:
         """Take the node's gettxout answers, and complete the rows whose input values are all known."""

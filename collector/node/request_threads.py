@@ -5,12 +5,15 @@ of the thread that asked, which calls `deliver` on it. While the node is away, a
 and logs `node.away` once. What `ask` asks may be answered with an error, or with something that is no node's
 answer; both are delivered as an error. The second is first repeated for as long as the caller says, because
 it passes when it is the error page of a proxy. What `insist` asks is repeated until it is answered, because
-nothing can go on without it, and a session that ended for it would end again after every start.
+nothing can go on without it, and a session that ended for it would end again after every start. Where less
+can be done without the answer, the caller says when to give up (`GiveUp`): rows of thousands of messages must
+not wait for one request that this node never answers.
 
 Where our own code fails on an answer, the fault is logged with its traceback, and the answer counts as an
 error of the node: one answer must not end the session at each start.
 """
 
+import math
 import queue
 import threading
 import time
@@ -50,13 +53,34 @@ class FinishedRequest(NamedTuple):
     deliver: Callable[[], None]
 
 
+class GiveUp(NamedTuple):
+    """Says how long a request is repeated that fails while the node answers others, and who is told then.
+
+    The time counts from the first failure after the last request that this thread had answered.
+    """
+
+    after_s: float
+    then: Callable[[NodeError], None]  # gets the last error, in the thread that asked
+
+
+class _Unanswered(Exception):  # noqa: N818 - what the node did, not a mistake
+    """Means that a request was given up because the node answers others; `error` is the last one."""
+
+    def __init__(self, error: NodeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class RequestThread:
     """Sends requests to a node in one thread, one after the other."""
 
     def __init__(self, name: str, client: RpcClient, finished: "queue.SimpleQueue[Any]") -> None:
         self.n_open = 0  # requests not delivered yet; only the thread that asks changes it
         self.away = False  # the node does not answer
-        self.refusal = ""  # why it refuses us, where that is why it is away
+        self.refusal = (
+            ""  # why it refuses us, or what is wrong with its answers, where that is why it is away
+        )
+        self._failing_since_s: float | None = None  # monotonic time of the first failure after an answer
         self._wrong_since_s: float | None = None  # monotonic time of the first of several wrong answers
         self._name = name
         self._fault = ""  # the last fault of ours that was logged
@@ -98,13 +122,15 @@ class RequestThread:
         request: Callable[[RpcClient], T],
         then: Callable[[T], None],
         stopped: Callable[[NodeError], None],
+        give_up: GiveUp | None = None,
     ) -> None:
         """Queue a request that every supported node can answer, and repeat it after every error.
 
         Once it is answered, the asking thread calls `then` with the answer. When a stop comes first, it calls
-        `stopped` with the last error. An exception of `then` is raised there.
+        `stopped` with the last error. An exception of `then` is raised there. With `give_up`, the request is
+        given up when it goes on to fail although the node answers a simple one.
         """
-        self._queue(request, then, stopped, again_on=(NodeError,))
+        self._queue(request, then, stopped, again_on=(NodeError,), give_up=give_up)
 
     def _queue(
         self,
@@ -114,12 +140,16 @@ class RequestThread:
         *,
         again_on: tuple[type[NodeError], ...],
         wrong_for_s: float = 0.0,
+        give_up: GiveUp | None = None,
     ) -> None:
         """Queue a request; repeat it after errors `again_on`, and for `wrong_for_s` after wrong answers."""
+        give_up = give_up or GiveUp(math.inf, failed)
 
         def finish() -> FinishedRequest:
             try:
-                answer: Any = self._until_answered(request, again_on, wrong_for_s)
+                answer: Any = self._until_answered(request, again_on, wrong_for_s, give_up.after_s)
+            except _Unanswered as unanswered:
+                return FinishedRequest(partial(self._deliver, give_up.then, unanswered.error))
             except NodeError as error:
                 return FinishedRequest(partial(self._deliver, failed, error))
             except (OSError, MemoryError) as error:
@@ -145,12 +175,17 @@ class RequestThread:
         take(answer)
 
     def _until_answered(
-        self, request: Callable[[RpcClient], T], again_on: tuple[type[NodeError], ...], wrong_for_s: float
+        self,
+        request: Callable[[RpcClient], T],
+        again_on: tuple[type[NodeError], ...],
+        wrong_for_s: float,
+        give_up_s: float,
     ) -> T:
         """Repeat a request until the node answers, and return the answer.
 
         It is repeated after the errors `again_on`, and after wrong answers while this thread has got nothing
-        else for less than `wrong_for_s` seconds. After `end`, the last error is raised instead.
+        else for less than `wrong_for_s` seconds. After `end`, the last error is raised instead. Raises
+        _Unanswered when it has failed for `give_up_s` seconds and the node answers a simple request.
         """
         pauses: Backoff | None = None
         while True:
@@ -163,15 +198,38 @@ class RequestThread:
                 if not may_pass or self._stopping.is_set():
                     raise
                 self._say_away(error)
+                self._give_up_after(give_up_s, error)
                 pauses = pauses or Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
                 if pauses.wait(self._stopping):
                     raise
+        self._say_back()
+        self._wrong_since_s = self._failing_since_s = None
+        return answer
+
+    def _give_up_after(self, limit_s: float, error: NodeError) -> None:
+        """Raise _Unanswered when requests have failed for `limit_s` and the node answers a simple one.
+
+        A node that does not answer that one either is away, and the time begins again.
+        """
+        now_s = time.monotonic()
+        self._failing_since_s = now_s if self._failing_since_s is None else self._failing_since_s
+        if now_s - self._failing_since_s < limit_s:
+            return
+        try:
+            self._client.call("uptime")
+        except NodeError:
+            self._failing_since_s = None
+            return
+        log.warning("request.given_up", thread=self._name, reason=str(error))
+        self._say_back()
+        raise _Unanswered(error) from error
+
+    def _say_back(self) -> None:
+        """Log `node.back` if the node was away, and unset `away` and `refusal`."""
         if self.away:
             log.info("node.back", thread=self._name)
         self.away = False
         self.refusal = ""
-        self._wrong_since_s = None
-        return answer
 
     def _wrong_for_less_than(self, limit_s: float, error: NodeError) -> bool:
         """Return whether `error` is a wrong answer, and the first in a row came less than `limit_s` ago."""
@@ -203,7 +261,7 @@ class RequestThread:
         if not self.away:
             log.warning("node.away", thread=self._name, reason=str(error))
         self.away = True
-        self.refusal = str(error) if isinstance(error, NodeRefused) else ""
+        self.refusal = "" if isinstance(error, NodeUnavailable) else str(error)
 
     def _run(self) -> None:
         """Carry out the queued requests, one after the other, until `end` is called."""
@@ -240,7 +298,7 @@ class NodeRequests:
 
     @property
     def refusal(self) -> str:
-        """Return why the node refuses our requests; empty while it refuses none."""
+        """Return why the node refuses us, or what is wrong with its answers; empty while neither is so."""
         return next((each.refusal for each in self._all if each.refusal), "")
 
     def stop(self) -> None:

@@ -12,19 +12,20 @@ from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import BlockTracker
 from collector.clock import monotonic_us
 from collector.codec.block import parse_block
-from collector.codec.transaction import FEW
+from collector.codec.transaction import FEW, decode_transaction
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
 from collector.mempool.bodies import KeptBodies, WaitingBodies
-from collector.mempool.entries import GIVE_UP_BLOCK_US, PendingEntry
+from collector.mempool.entries import GIVE_UP_BLOCK_US, GIVE_UP_US, PendingEntry
 from collector.mempool.fee_lookup import MOST_ASKED, MOST_NEW, PATIENCE_US, FeeLookup
-from collector.mempool.sync import MempoolContents
+from collector.mempool.sync import MempoolContents, TxLeft
 from collector.node.request_threads import RequestThread
 from collector.node.rpc import RpcClient
 from collector.regtest.transaction import RegtestTransaction, TxInput, TxOutput
 from tests.collector.blocks.noted_requests import NotedRequests
 from tests.collector.codec.made_blocks import solved_block
 from tests.collector.codec.plain_traits import with_plain_traits
+from tests.collector.service.planted import MEMPOOL_ENTRY, NOT_FOUND, PlantedNode
 
 ORIGIN = ("alpha", "s")
 TXID = b"\x11" * 32
@@ -36,11 +37,10 @@ CONTROL_BLOCK = b"\xc0" + bytes(32)
 class Rig:
     """Holds a FeeLookup with its batches, a request thread and a BlockTracker whose requests are recorded."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, client: RpcClient | None = None) -> None:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.thread = RequestThread(
-            "test", RpcClient("http://127.0.0.1:1", cookie_file=folder / "none"), self.inbox
-        )
+        client = client or RpcClient("http://127.0.0.1:1", cookie_file=folder / "none")
+        self.thread = RequestThread("test", client, self.inbox)
         self.journal = Journal(folder / "journal")
         self.batches = Batches(self.journal)
         recent = RecentBlocks()
@@ -123,6 +123,59 @@ def test_at_most_two_requests_are_open(rig: Rig) -> None:
         rig.inbox.get(timeout=10).deliver()  # nobody answers: the requests are put back
     rig.fees.tick(monotonic_us(), rig.blocks)
     assert rig.thread.n_open == MOST_ASKED
+
+
+def test_a_request_that_the_node_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction for which the node fails costs its own fee, and no other row waits for it."""
+    monkeypatch.setattr("collector.mempool.fee_lookup.UNANSWERED_S", 0.0)
+    node = PlantedNode()
+    txids = [bytes([number]) * 32 for number in range(1, 8)]
+    node.results = {f"getmempoolentry {txid.hex()}": MEMPOOL_ENTRY for txid in txids[:-1]}
+    node.results |= {"uptime": 1, "getrawtransaction": "00"}
+    rig = Rig(tmp_path, node.client())
+    try:
+        for txid in txids:
+            rig.fees.add(PendingEntry(txid, "pushed", 1, None, None, None), rig.batches.current)
+        rig.fees.tick(monotonic_us(), rig.blocks)
+        while rig.thread.n_open:
+            rig.inbox.get(timeout=10).deliver()
+        rig.fees.tick(monotonic_us() + 2 * GIVE_UP_US, rig.blocks)
+    finally:
+        rig.thread.stop()
+        rig.journal.close()
+        node.close()
+    fees_sat = {row["txid"]: row.get("fee_sat") for row in rig.batches.current.rows["mempool_txs"]}
+    assert fees_sat == dict.fromkeys(txids[:-1], 1000) | {txids[-1]: None}
+    assert (len(rig.fees), rig.batches.current.n_pending_rows) == (0, 0)
+
+
+def test_outputs_that_the_node_never_gives_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that left, and whose spent outputs the node fails to tell, gets a row without a fee."""
+    monkeypatch.setattr("collector.mempool.fee_lookup.UNANSWERED_S", 0.0)
+    node = PlantedNode()
+    node.results = {"uptime": 1}
+    node.errors = {"getmempoolentry": NOT_FOUND}
+    rig = Rig(tmp_path, node.client())
+    body = decode_transaction(RegtestTransaction((TxInput(TXID, 0, b"", ()),), (TxOutput(1, b"\x51"),)).raw)
+    try:
+        rig.fees.add(PendingEntry(body.txid, "pushed", 1, None, body, None), rig.batches.current)
+        rig.fees.tick(monotonic_us(), rig.blocks)
+        while rig.thread.n_open:
+            rig.inbox.get(timeout=10).deliver()
+        rig.fees.note_left(TxLeft(body.txid, "removed", None, None))
+        rig.fees.tick(monotonic_us(), rig.blocks)
+        rig.inbox.get(timeout=10).deliver()
+        rig.fees.tick(monotonic_us() + 2 * GIVE_UP_US, rig.blocks)
+    finally:
+        rig.thread.stop()
+        rig.journal.close()
+        node.close()
+    assert "fee_sat" not in rig.batches.current.rows["mempool_txs"][0]
+    assert rig.batches.current.n_pending_rows == 0
 
 
 def test_transactions_of_a_block_get_their_traits(rig: Rig) -> None:

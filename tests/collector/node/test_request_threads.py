@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, UnusableAnswer
-from collector.node.request_threads import RequestThread
+from collector.node.request_threads import GiveUp, RequestThread
 from collector.node.rpc import RpcClient
+from tests.collector.service.planted import PlantedNode
 
 TIMEOUT_S = 10.0
 
@@ -83,6 +84,35 @@ def test_what_nothing_can_go_on_without_is_asked_again_after_every_error(
     thread.stop()
     inbox.get(timeout=TIMEOUT_S).deliver()
     assert [str(each) for each in taken] == ["right", "no list of txids"]
+
+
+def test_a_request_is_given_up_only_while_the_node_answers_others(
+    inbox: "queue.SimpleQueue[Any]",
+) -> None:
+    """While nothing is answered, the node is away; once it answers `uptime`, the request is at fault."""
+    node = PlantedNode()
+    thread = RequestThread("test", node.client(), inbox)
+    taken: list[object] = []
+    seen: list[str] = []
+
+    def always_wrong(_client: RpcClient) -> None:
+        seen.append(thread.refusal)
+        if len(seen) == 3:
+            node.results["uptime"] = 1
+        raise NodeError("no list of txids")
+
+    try:
+        thread.insist(always_wrong, pytest.fail, pytest.fail, GiveUp(0.0, taken.append))
+        inbox.get(timeout=TIMEOUT_S).deliver()
+        assert (str(taken[0]), thread.n_open) == ("no list of txids", 0)
+        assert seen == ["", "no list of txids", "no list of txids"]
+        assert (thread.away, thread.refusal) == (False, "")
+        thread.insist(lambda _: "right", taken.append, pytest.fail)
+        inbox.get(timeout=TIMEOUT_S).deliver()
+        assert taken[1] == "right"
+    finally:
+        thread.stop()
+        node.close()
 
 
 def test_a_node_that_is_away_is_asked_again(thread: RequestThread, inbox: "queue.SimpleQueue[Any]") -> None:
