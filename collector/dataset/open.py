@@ -10,6 +10,7 @@ This module loads no large library: a command that is given a wrong folder says 
 """
 
 import glob
+import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -149,7 +150,10 @@ class Dataset:
         return is_lock_held(self.folder / BACKFILL_LOCK)
 
     def paths(self, table: "Table") -> list[Path]:
-        """Return the path of every complete file of the table, sorted by name."""
+        """Return the path of every complete file of the table, sorted by name.
+
+        Raises DatasetError for a folder that this user may not list: its files would pass for removed ones.
+        """
         return sorted(path for path, is_file in self._named_like_files(table) if is_file)
 
     def strange_paths(self, table: "Table") -> list[Path]:
@@ -166,7 +170,9 @@ class Dataset:
 
     def _named_like_files(self, table: "Table") -> Iterator[tuple[Path, bool]]:
         """Yield each path named `*.parquet` in the table's partitions, and whether it is a file."""
-        for path in (self.folder / table.name).glob("*/*.parquet"):
+        for path in _paths_two_below(self.folder / table.name):
+            if not path.name.endswith(".parquet"):
+                continue
             try:
                 mode = path.stat().st_mode
             except PermissionError:  # only opening it tells what it is
@@ -286,6 +292,27 @@ def is_utf8(path: Path) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _paths_two_below(folder: Path) -> Iterator[Path]:
+    """Yield what lies in the folders in `folder`. A folder that vanishes meanwhile counts as empty.
+
+    Raises DatasetError for a folder that cannot be listed; `Path.glob` would take it for an empty one.
+    """
+    for within in _listed(folder):
+        yield from _listed(within)
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in os.listdir(folder)]  # noqa: PTH208 - iterdir is slower
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise DatasetError(
+            f"cannot list {folder}: {error.strerror}; its files would pass for removed ones, so make it "
+            "readable for this user"
+        ) from None
 
 
 def _chains_in(root: Path) -> list[str]:

@@ -295,11 +295,9 @@ class _Store(Collector):
 
 
 def _size_bytes(folder: Path) -> int:
-    """Return the total size of the journal segments in a folder; a segment that vanishes counts as 0."""
+    """Return the total size of the journal segments in a folder; one that cannot be examined counts as 0."""
     total = 0
     for segment in folder.glob("*.journal"):
-        try:
+        with suppress(OSError):  # it may have vanished
             total += segment.stat().st_size
-        except FileNotFoundError:
-            continue
     return total

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +22,7 @@ from collector.dataset.object_store import ObjectStore
 from collector.dataset.open import Dataset
 from collector.dataset.schema import TABLES
 from collector.dataset.store_address import StoreAddress
-from collector.errors import CollectorError, StoreChanged, StoreUnavailable, UploadRuns
+from collector.errors import CollectorError, DatasetError, StoreChanged, StoreUnavailable, UploadRuns
 from collector.log import counted
 from collector.upload.run import ID_FILE, UPLOAD_LOCK, Upload, Uploaded, upload_lock
 
@@ -94,11 +94,17 @@ class Uploader:
         return self._thread.is_alive()
 
     def waiting(self) -> Waiting:
-        """Return how many files and bytes are sealed on this disk and not yet in the store."""
+        """Return how many files and bytes are sealed on this disk and not yet in the store.
+
+        A folder that cannot be listed counts as empty; `blocked` then says so.
+        """
         named = self._upload.named if self._upload is not None else {}
         n_files = n_bytes = 0
         for table in TABLES.values():
-            for path in self._dataset.paths(table):
+            paths: list[Path] = []
+            with suppress(DatasetError):
+                paths = self._dataset.paths(table)
+            for path in paths:
                 known = named.get(path.relative_to(self._dataset.folder).as_posix())
                 size_bytes = _unlike(path, known)
                 if size_bytes is not None:
@@ -227,10 +233,15 @@ def sealing_into(dataset: Dataset, address: str | None) -> Iterator[None]:
 
 
 def _unlike(path: Path, known: ListedFile | None) -> int | None:
-    """Return a file's size in bytes if the store does not have it as it is on disk; else None."""
+    """Return a file's size in bytes if the store does not have it as it is on disk; else None.
+
+    The size is 0 if it cannot be told.
+    """
     try:
         status = path.stat()
     except FileNotFoundError:
         return None
+    except OSError:
+        return 0
     is_there = known and (known.size_bytes, known.changed_at_ns) == (status.st_size, status.st_mtime_ns)
     return None if is_there else status.st_size

@@ -19,6 +19,7 @@ from collector.errors import CollectorError, WrongUsage
 from tests.collector.compaction.made_files import write_events
 from tests.collector.upload.gate import KEY, SECRET, Handler, Place, busy
 from tests.collector.upload.test_upload import LIST, copied, local
+from tests.rights import without_rights
 
 PATIENCE_S = 60.0
 
@@ -67,6 +68,26 @@ def test_the_dataset_is_named_as_other_commands_do(
     done = CliRunner().invoke(app, command, env={"POOL_COLLECTOR_DATASET": variable.format(**named)})
 
     assert "7 files uploaded" in done.stdout
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o111, 0o444])
+def test_a_folder_that_may_not_be_read_costs_no_copy(dataset: Dataset, place: Place, mode: int) -> None:
+    """The command says which folder it is, and removes nothing from the store."""
+    prefix = without_rights()
+    options = ("upload", dataset.root, place.address, "--endpoint", place.gate.url)
+    command = [*prefix, sys.executable, "-m", "collector", *map(str, options)]
+    subprocess.run(command, check=True, capture_output=True)
+    before = copied(place)
+    folder = dataset.folder / "mempool_events" / "date=2024-10-04"
+    assert folder.is_dir()
+    folder.chmod(mode)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    folder.chmod(0o700)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: cannot ")
+    assert str(folder) in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert copied(place) == before
 
 
 def test_a_word_too_many_is_named() -> None:

@@ -86,6 +86,30 @@ def test_a_store_that_is_away_keeps_nobody_from_sealing(
     assert copied(place) == local(dataset)
 
 
+def test_a_folder_that_cannot_be_listed_costs_no_copy(
+    dataset: Dataset, place: Place, uploading: Start
+) -> None:
+    """Its files do not pass for removed ones: the copy keeps them, and readiness and metrics say why."""
+    uploader = uploading()
+    wait_until(lambda: uploader.last_at_s is not None)
+    before = copied(place)
+    metrics = Metrics(["n"])
+    metrics.report_store(uploader)
+    folder = dataset.folder / "mempool_events"
+    folder.rename(dataset.root / "aside")
+    folder.symlink_to(folder)  # what nobody can list, root neither
+    wait_until(lambda: uploader.blocked != "")
+    assert uploader.blocked.startswith(f"cannot list {folder}: Too many levels of symbolic links; its files")
+    assert uploader.blocked in metrics.store_blocked()
+    assert metrics.registry.get_sample_value("pool_collector_store_blocked") == 1.0
+    assert copied(place) == before
+
+    folder.unlink()
+    (dataset.root / "aside").rename(folder)
+    write_events(dataset, 1, 2, day=2, stem="later")
+    wait_until(lambda: copied(place) == local(dataset))
+
+
 def test_what_is_sealed_last_is_copied_at_the_stop(
     dataset: Dataset, place: Place, uploading: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
