@@ -8,9 +8,10 @@ from typing import Final
 
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
-from collector.check.stream import RUNS
+from collector.check.stream import RUNS, in_order, shown
 
 RESTORE: Final = "restore the files of mempool_events and coverage of that day from a copy"
+PUSHED: Final = "FROM mempool_events WHERE kind = 'pushed'"
 CLOCK_STEP_S: Final = 0.5  # the default of the setting, where a session's row lacks it
 
 # Sessions that must be complete: none was killed, and no journal still holds a part of them.
@@ -28,15 +29,17 @@ def check_moments(view: DatasetView) -> CheckResult:
     CheckResult.
     """
     # If messages are in order, it is enough to compare the first and the last of an interval.
+    limits = """
+        SELECT node, session, from_at, to_at, unnest([first_sequence, last_sequence]) AS sequence
+        FROM all_coverage WHERE topic = 'sequence' AND first_sequence IS NOT NULL
+    """
     query = f"""
         WITH steady AS (
             SELECT node, session, to_seconds(CASE WHEN json_valid(settings) THEN coalesce(
                 TRY_CAST(json_extract_string(settings, '$.clock_step_s') AS DOUBLE), {CLOCK_STEP_S}
             ) END) AS slack
             FROM all_nodes ANTI JOIN (FROM all_coverage WHERE end_reason = 'clock_step') USING (node)
-        ), events AS (
-            SELECT node, session, sequence, received_at FROM mempool_events WHERE kind = 'pushed'
-        )
+        ), events AS ({in_order(PUSHED, "sequence")})
         SELECT node, session, e.sequence
         FROM events e JOIN steady USING (node, session)
         JOIN (SELECT node, session, sequence + 1 AS sequence, received_at FROM events) before
@@ -45,10 +48,7 @@ def check_moments(view: DatasetView) -> CheckResult:
         UNION ALL
         SELECT node, session, e.sequence
         FROM events e JOIN steady USING (node, session)
-        JOIN (
-            SELECT node, session, from_at, to_at, unnest([first_sequence, last_sequence]) AS sequence
-            FROM all_coverage WHERE topic = 'sequence' AND first_sequence IS NOT NULL
-        ) c USING (node, session, sequence)
+        JOIN ({in_order(limits, "sequence")}) c USING (node, session, sequence)
         WHERE e.received_at < from_at - slack OR e.received_at > to_at + slack
     """  # noqa: S608 - queries of ours
     return view.result(
@@ -58,8 +58,8 @@ def check_moments(view: DatasetView) -> CheckResult:
         query,
         lambda node, session, sequence: (
             (
-                f"{node}, session {session}: message {sequence} is stamped before the last one, or outside "
-                "its interval of coverage"
+                f"{node}, session {session}: message {shown(sequence)} is stamped before the last one, or "
+                "outside its interval of coverage"
             ),
             RESTORE,
         ),
@@ -76,7 +76,7 @@ def check_tips(view: DatasetView) -> CheckResult:
             SELECT e.node, e.session, e.sequence, e.event, e.hash, b.prev_hash,
                 lag(CASE WHEN e.event = 'D' OR b.prev_hash IS NULL THEN b.prev_hash ELSE e.hash END)
                     OVER (PARTITION BY e.node, e.session, r.run ORDER BY e.sequence) AS tip
-            FROM (FROM mempool_events WHERE kind = 'pushed' AND event IN ('C', 'D')) e
+            FROM (FROM ({in_order(PUSHED, "sequence")}) WHERE event IN ('C', 'D')) e
             ASOF JOIN (FROM runs WHERE topic = 'sequence') r
                 ON e.node = r.node AND e.session = r.session AND e.sequence >= r.first_sequence
             LEFT JOIN (SELECT DISTINCT block_hash, prev_hash FROM all_blocks) b ON e.hash = b.block_hash
@@ -93,8 +93,8 @@ def check_tips(view: DatasetView) -> CheckResult:
         query,
         lambda node, session, sequence, block_hash, tip: (
             (
-                f"{node}, session {session}: message {sequence} of block {display_hash(block_hash)} does not "
-                f"follow the tip {display_hash(tip)}"
+                f"{node}, session {session}: message {shown(sequence)} of block {display_hash(block_hash)} "
+                f"does not follow the tip {display_hash(tip)}"
             ),
             RESTORE,
         ),
@@ -108,7 +108,7 @@ def check_reasons(view: DatasetView) -> CheckResult:
     a CheckResult.
     """
     query = f"""
-        WITH events AS (FROM mempool_events SEMI JOIN ({WHOLE}) USING (node, session) WHERE kind = 'pushed'),
+        WITH events AS (FROM ({in_order(PUSHED, "sequence")}) SEMI JOIN ({WHOLE}) USING (node, session)),
         blocks AS (
             SELECT node, session, max(sequence) FILTER (event = 'C') AS last_connected,
                 min(sequence) FILTER (event = 'D') AS first_disconnected
@@ -131,7 +131,10 @@ def check_reasons(view: DatasetView) -> CheckResult:
         "FROM mempool_events WHERE event = 'R'",
         query,
         lambda node, session, sequence, reason: (
-            f"{node}, session {session}: message {sequence} says {reason}, and nothing there is the cause",
+            (
+                f"{node}, session {session}: message {shown(sequence)} says {reason}, and nothing there is "
+                "the cause"
+            ),
             RESTORE,
         ),
     )

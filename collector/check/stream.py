@@ -13,6 +13,34 @@ from collector.receive.records import COUNTER_RANGE
 
 LOST: Final = "no way: these messages are lost, and `coverage` should end there but does not; report it"
 
+# Sessions in which the counter of `sequence` has begun at 0 again. None has messages for half of its range.
+_TURNED: Final = f"""
+    SELECT node, session, true AS has_turned FROM all_coverage
+    WHERE topic IN ('sequence', 'mempool') AND first_sequence IS NOT NULL GROUP BY node, session
+    HAVING max(greatest(first_sequence, last_sequence)) - min(least(first_sequence, last_sequence))
+        >= {COUNTER_RANGE // 2}
+"""  # noqa: S608 - a query of ours
+
+
+def in_order(rows: str, *counters: str) -> str:
+    """Return a query for `rows` with counters of `sequence` that rise also where the counter returned to 0.
+
+    `counters` are the columns that hold them; `shown` turns such a number into the counter that it was.
+    """
+    turned = f"has_turned AND {{0}} < {COUNTER_RANGE // 2}"
+    risen = [f"{each} + CASE WHEN {turned.format(each)} THEN {COUNTER_RANGE} ELSE 0 END" for each in counters]
+    replaced = ", ".join(f"{value} AS {each}" for each, value in zip(counters, risen, strict=True))
+    return (
+        f"SELECT * EXCLUDE (has_turned) REPLACE ({replaced}) "  # noqa: S608 - a query of ours
+        f"FROM ({rows}) LEFT JOIN ({_TURNED}) USING (node, session)"
+    )
+
+
+def shown(risen: int) -> int:
+    """Return the counter in a message, given a number of `in_order`."""
+    return risen % COUNTER_RANGE
+
+
 # Pushed messages of the `sequence` topic that are there: as rows, rejected, or in a journal.
 PRESENT: Final = """
     SELECT DISTINCT node, session, sequence FROM (
@@ -38,11 +66,14 @@ _NUMBERED: Final = """
     )
 """
 _BEFORE: Final = "ORDER BY from_at, to_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-# Runs of intervals, as counters of the `sequence` topic.
+_NUMBERED_IN_ORDER: Final = in_order(
+    f"FROM ({_NUMBERED}) WHERE topic IN ('sequence', 'mempool')", "first_sequence", "last_sequence"
+)
+# Runs of intervals, as counters of the `sequence` topic, in order.
 RUNS: Final = f"""
     SELECT node, session, topic, run, min(from_at) AS from_at, min(first_sequence) AS first_sequence,
         max(last_sequence) AS last_sequence
-    FROM ({_NUMBERED}) WHERE topic IN ('sequence', 'mempool')
+    FROM ({_NUMBERED_IN_ORDER})
     GROUP BY node, session, topic, run HAVING min(first_sequence) IS NOT NULL
 """  # noqa: S608 - a query of ours
 
@@ -102,22 +133,28 @@ def check_intervals(view: DatasetView) -> CheckResult:
     )
 
 
+# Intervals that claim messages of `sequence`. Those of `mempool` do not count messages that were rejected.
+_INTERVALS: Final = in_order(
+    "FROM all_coverage WHERE topic IN ('sequence', 'mempool')", "first_sequence", "last_sequence"
+)
+_CLAIMING: Final = f"""
+    SELECT node, session, topic, first_sequence, last_sequence, n_messages,
+        strftime(from_at, '%Y-%m-%d %H:%M:%S.%f') AS from_at
+    FROM ({_INTERVALS}) WHERE first_sequence IS NOT NULL AND (
+        topic = 'sequence' OR (topic = 'mempool' AND (node, session) NOT IN (
+            SELECT (node, session) FROM all_rejects WHERE topic = 'sequence'
+        ))
+    )
+"""  # noqa: S608 - a query of ours
+
+
 def check_messages(view: DatasetView) -> CheckResult:
     """Find `sequence` messages counted in coverage and missing, or the reverse; return a CheckResult."""
     result = CheckResult("messages", "every message that coverage claims is there, and no other")
-    view.rows(f"CREATE OR REPLACE TEMP TABLE present AS {PRESENT}")
+    view.rows(f"CREATE OR REPLACE TEMP TABLE present AS {in_order(PRESENT, 'sequence')}")
     result.n_rows = view.count("FROM present")
-    claimed = """
-        SELECT node, session, topic, first_sequence, last_sequence, n_messages,
-            strftime(from_at, '%Y-%m-%d %H:%M:%S.%f') AS from_at
-        FROM all_coverage WHERE first_sequence IS NOT NULL AND (
-            topic = 'sequence' OR (topic = 'mempool' AND (node, session) NOT IN (
-                SELECT (node, session) FROM all_rejects WHERE topic = 'sequence'
-            ))
-        )
-    """
     query = f"""
-        WITH claimed AS ({claimed}), counted AS (
+        WITH claimed AS ({_CLAIMING}), counted AS (
             SELECT c.node, c.session, c.topic, c.first_sequence, count(*) AS n_there
             FROM (FROM present CROSS JOIN (SELECT DISTINCT topic FROM claimed)) p ASOF JOIN claimed c
                 ON p.node = c.node AND p.session = c.session AND p.topic = c.topic
@@ -131,13 +168,13 @@ def check_messages(view: DatasetView) -> CheckResult:
     """  # noqa: S608 - queries of ours
     for node, session, topic, from_at, first, last, n_messages, n_there in view.rows(query):
         result.breach(
-            f"{topic} of {node}, session {session}, from {from_at}: counters {first} to {last} in "
-            f"{counted(n_messages, 'message')} claimed, {n_there} there",
+            f"{topic} of {node}, session {session}, from {from_at}: counters {shown(first)} to {shown(last)} "
+            f"in {counted(n_messages, 'message')} claimed, {n_there} there",
             LOST,
             abs(last - first + 1 - n_there) or 1,
         )
     outside = f"""
-        WITH claimed AS ({claimed})
+        WITH claimed AS ({_CLAIMING})
         SELECT p.node, p.session, p.sequence
         FROM present p ASOF LEFT JOIN (FROM claimed WHERE topic = 'sequence') c
             ON p.node = c.node AND p.session = c.session AND p.sequence >= c.first_sequence
@@ -146,7 +183,7 @@ def check_messages(view: DatasetView) -> CheckResult:
     result.breaches(
         view.examples(outside),
         lambda node, session, sequence: (
-            f"message {sequence} of {node}, session {session}, lies in no interval of coverage",
+            f"message {shown(sequence)} of {node}, session {session}, lies in no interval of coverage",
             "restore the file of coverage from a copy; without it the time counts as not observed",
         ),
     )
@@ -166,7 +203,7 @@ def check_numbers(view: DatasetView) -> CheckResult:
     result.breaches(
         view.examples(backwards),
         lambda node, session, sequence, step: (
-            f"{node}, session {session}: message {sequence} goes back by {-step}",
+            f"{node}, session {session}: message {shown(sequence)} goes back by {-step}",
             LOST,
         ),
     )
@@ -174,7 +211,7 @@ def check_numbers(view: DatasetView) -> CheckResult:
         view.examples(_UNEXPLAINED),
         lambda node, session, sequence, skipped, least, most: (
             (
-                f"{node}, session {session}: up to message {sequence} {skipped} numbers were skipped, "
+                f"{node}, session {session}: up to message {shown(sequence)} {skipped} numbers were skipped, "
                 f"blocks explain {least if least == most else f'{least} to {most}'}"
             ),
             LOST,
@@ -258,11 +295,12 @@ def _without_rows(view: DatasetView) -> str:
 
 
 # Pushed messages in step, with how many numbers each skipped, and how many a C may have used up.
+_PUSHED: Final = """
+    SELECT node, session, sequence, received_at, event, hash, mempool_sequence
+    FROM mempool_events WHERE kind = 'pushed'
+"""
 _STEPS: Final = f"""
-    WITH events AS (
-        SELECT node, session, sequence, received_at, event, hash, mempool_sequence
-        FROM mempool_events WHERE kind = 'pushed'
-    ), runs AS ({RUNS}), from_snapshot AS (
+    WITH events AS ({in_order(_PUSHED, "sequence")}), runs AS ({RUNS}), from_snapshot AS (
         SELECT DISTINCT node, session, hash AS txid FROM all_mempool_events WHERE kind = 'pulled'
         UNION SELECT DISTINCT node, session, txid FROM all_mempool_txs
             WHERE first_seen_kind IN ('at_start', 'pulled')

@@ -415,6 +415,51 @@ def test_a_counter_wraps_at_32_bits(
     assert ("coverage" in breaches(write(tmp_path / "d", rows))) == is_fault
 
 
+def with_a_turn(rows: Rows, n_before: int) -> None:
+    """Let the counter of `sequence` return to 0 after the first `n_before` messages."""
+
+    def turned(counter: int) -> int:
+        return (counter - n_before) % COUNTER_RANGE
+
+    for event in rows["mempool_events"]:
+        if event["kind"] == "pushed":
+            event["sequence"] = turned(event["sequence"])
+    for interval in rows["coverage"]:
+        if interval["topic"] in ("sequence", "mempool"):
+            interval["first_sequence"] = turned(interval["first_sequence"])
+            interval["last_sequence"] = turned(interval["last_sequence"])
+
+
+@pytest.mark.parametrize("n_before", range(1, 7))
+def test_nothing_is_found_where_the_counter_returns_to_0(
+    clean: CleanView, tmp_path: Path, n_before: int
+) -> None:
+    """Message 0 follows message 4294967295, in an interval as between two."""
+    rows = rows_with_stats()
+    with_a_turn(rows, n_before)
+    assert breaches_of(clean.check(rows, tmp_path).values()) == {}
+
+
+OF_MESSAGES = ("messages", "numbers", "moments", "tips", "reasons", "first_seen")
+
+
+@pytest.mark.parametrize(
+    ("named", "plant", "others"),
+    [each[1:] for each in PLANTED if each[1] in OF_MESSAGES],
+    ids=[each[0] for each in PLANTED if each[1] in OF_MESSAGES],
+)
+def test_a_breach_is_found_where_the_counter_returns_to_0(
+    clean: CleanView, tmp_path: Path, named: str, plant: Callable[[Rows], None], others: set[str]
+) -> None:
+    """Faults in messages are found there too, and no other ones."""
+    rows = rows_with_stats()
+    plant(rows)
+    with_a_turn(rows, 4)
+    found = breaches_of(clean.check(rows, tmp_path).values())
+    assert named in found
+    assert set(found) <= others | {named}
+
+
 @pytest.mark.parametrize("topic", ["sequence", "mempool"])
 def test_numbers_are_not_followed_across_a_hole_that_coverage_names(tmp_path: Path, topic: str) -> None:
     """The mempool sequence may jump across a gap in coverage and outside `mempool` intervals."""
