@@ -76,7 +76,7 @@ DEFAULT_FSYNC_INTERVAL_S: Final = 1.0
 RETRY_S: Final = (0.1, 5.0)  # the first and the longest pause before a refused write is tried again
 # Tables that are sealed last: a reader who finds one of their rows expects the rows of other tables there.
 SEALED_LAST: Final = {"blocks", "coverage"}
-_RING_STATE: Final = "_ring/"  # + session: the number of the last message of its ring that is in a segment
+_RING_STATE: Final = "_ring/"  # + session: the number of the last item of its ring that is in a segment
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
@@ -102,6 +102,7 @@ class Journal:
         self._ring: Ring | None = None
         self._left_in_ring: Iterator[Item] = iter(())  # what a killed run left in the ring
         self._ring_bytes = ring_bytes
+        self._n_taken = 0  # the number of the last item of the ring that the next flush makes safe
         self._folder = folder
         self._fsync_interval_s = fsync_interval_s
         self._fsynced_s = time.monotonic()
@@ -183,6 +184,7 @@ class Journal:
         """
         self.remove_ring()
         self._ring = self._disk.retry_until_done("journal", lambda: self._new_ring(node, session, topics))
+        self._n_taken = 0
         return self._ring
 
     def _new_ring(self, node: str, session: str, topics: Sequence[str]) -> Ring:
@@ -211,7 +213,22 @@ class Journal:
         self._next_ordinal += len(messages)
         self._n_new_messages += len(messages)
         if messages and messages[-1].number:
-            self.set_state(_RING_STATE + messages[-1].session, str(messages[-1].number).encode())
+            self._note_taken(messages[-1].session, messages[-1].number)
+
+    def note_taken(self, number: int) -> None:
+        """Count the items of the ring up to this number as journalled; the next flush frees their room.
+
+        An item is a message or a notice. What must stay of them was added to the journal before.
+        """
+        if self._ring is not None:
+            self._note_taken(self._ring.session, number)
+
+    def _note_taken(self, session: str, number: int) -> None:
+        is_ours = self._ring is not None and self._ring.session == session
+        if is_ours and number <= self._n_taken:
+            return
+        self._n_taken = number if is_ours else self._n_taken
+        self.set_state(_RING_STATE + session, str(number).encode())
 
     def mark_consumed(self, count: int) -> None:
         """Mark the journal's `count` oldest unmarked messages as consumed, because it has their rows.
@@ -256,8 +273,8 @@ class Journal:
             batches[STATES] = state_batch(self._new_states)
         if batches:
             self._write(batches)
-        if self._ring is not None and self._n_new_messages:
-            self._ring.release(self._waiting[-1][1].number)
+        if self._ring is not None:
+            self._ring.release(self._n_taken)
         for _ in range(self._n_new_consumed):
             self._waiting.popleft()
         apply_changes(self._states, self._new_states)
@@ -386,6 +403,7 @@ class Journal:
             ring.close()
             return False
         self._ring, self._left_in_ring = ring, items_of_run(ring.take_all(), n_journalled)
+        self._n_taken = n_journalled
         self.set_state(COVERAGE_STATE + ring.session, claims.state_to_resume(ring.session))
         self._settle(claims.close_all({}, set()), None)
         return True

@@ -202,8 +202,8 @@ def read_earlier_runs(segments: list[Segment], dataset: Dataset, node: str) -> E
 def items_of_run(items: Iterable[Item], n_journalled: int) -> Iterator[Item]:
     """Yield messages and notices of a ring (buffer file) that the journal lacks, up to the node's restart.
 
-    `n_journalled` is the number of the last message that the journal holds. A notice counts as journalled
-    when the message after it is. A counter that steps back shows a restart whose notice is lost.
+    `n_journalled` is the number of the last message or notice that the journal holds. A counter that steps
+    back shows a restart whose notice is lost.
     """
     notices: list[Item] = []  # between two messages
     newest: dict[str, int] = {}
@@ -218,7 +218,7 @@ def items_of_run(items: Iterable[Item], n_journalled: int) -> Iterator[Item]:
                 yield item
             notices.clear()
         else:
-            notices.append(item)
+            notices += [item] if item.number > n_journalled else []
             if item.reason == "node_restart":
                 break
     yield from notices

@@ -161,6 +161,9 @@ class Receiver:
                     self._follow_connection(event["event"], endpoint)
             self._renew_abandoned()
             self._limit_memory()
+            if self._notices:
+                self._put_notices()
+                self._wake()
             if _INPUT in ready:
                 commands = os.read(_INPUT, 1 << 16).decode()
                 if not commands:
@@ -325,6 +328,8 @@ class Receiver:
             reason = "gap" if is_jump else "node_restart"
             detail = f"counter is {sequence}, expected {expected}"
             self._note(Notice(reason, topic, received_ns, detail))
+        if self._notices:
+            self._put_notices()
         body = frames[1]
         is_flowing = not self._dropped and not self._notices and self._ring.n_waiting < self._queue_limit
         if is_flowing and self._ring.put(topic, sequence, received_ns, body):
@@ -372,7 +377,11 @@ class Receiver:
             self._before_ring.append(notice)
             return
         self._notices.append(notice)
-        while self._notices and self._ring.put_notice(self._notices[0]):
+        self._put_notices()
+
+    def _put_notices(self) -> None:
+        """Put the notices that wait for room into the ring, as far as there is room now."""
+        while self._ring is not None and self._notices and self._ring.put_notice(self._notices[0]):
             self._notices.popleft()
 
     def _note_connection(self, reason: str, endpoint: str, detail: str = "") -> None:

@@ -28,3 +28,4 @@ class Notice(NamedTuple):
     received_ns: int
     detail: str
     body: bytes = b""  # of a malformed message: its frames as received
+    number: int = 0  # its number in the ring it came through, from 1; 0 when it came through none

@@ -398,7 +398,7 @@ class Ring:
         else:
             reason, _, tail = body.partition(b"\0")
             detail, _, kept = tail.partition(b"\0")
-            item = Notice(reason.decode(), name, received_ns, detail.decode(errors="replace"), kept)
+            item = Notice(reason.decode(), name, received_ns, detail.decode(errors="replace"), kept, number)
         return number, position + _padded(_HEADER_BYTES + length), item
 
 

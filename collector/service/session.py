@@ -334,6 +334,9 @@ class Session:
         """Write the messages among `items` to the journal, process all items, and commit complete rows."""
         items = self._observation.take(items)
         messages = [item for item in items if type(item) is Message]
+        of_ring = [item for item in items if type(item) is not FinishedRequest]
+        if of_ring:
+            self._journal.note_taken(of_ring[-1].number)
         batch = self._batches.begin(messages) if messages else self._batches.current
         self._metrics.received(self.origin[0], messages)
         self._pipeline.take(items, batch)

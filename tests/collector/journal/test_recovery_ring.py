@@ -150,6 +150,29 @@ def test_notices_are_recovered_and_a_restart_of_the_node_ends_the_session(run: R
         assert claims(journal) == [(0, 1, "gap"), (9, 9, "node_restart")]
 
 
+def test_a_notice_that_was_released_is_not_a_loss(run: Run, dataset: Dataset) -> None:
+    """What the journal holds of a notice ends the interval; the notice itself need not be in the ring."""
+    run.put(0, 1)
+    run.putting.put_notice(Notice("gap", "sequence", 5, "counter is 9, expected 2"))
+    *messages, notice = run.taking.take(3)
+    assert isinstance(notice, Notice)
+    for each in messages:
+        assert isinstance(each, Message)
+        run.ledger.count(each.topic, each.sequence, each.received_ns // 1000)
+    run.ledger.hold_back(run.ledger.close("sequence", "gap", notice.detail))
+    run.journal.set_state("coverage/s1", run.ledger.state())
+    run.journal.note_taken(notice.number)
+    run.journal.append_messages([each for each in messages if isinstance(each, Message)])
+    before = run.killed().rename(run.folder.with_name("before"))
+    run.journal.flush()
+    assert run.putting.n_waiting == 0
+    for folder in (before, run.killed()):
+        with Journal(folder) as journal:
+            assert sequences(recovered(journal, dataset)) == [0, 1]
+            assert claims(journal) == [(0, 1, "gap")]
+            assert not list(folder.glob("*.damaged"))
+
+
 def test_a_restart_is_noticed_without_its_notice(run: Run, dataset: Dataset) -> None:
     """When the notice of a restart is damaged, a counter that steps back shows the restart."""
     run.put(0, 1, 2, 0, 1)

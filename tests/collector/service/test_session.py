@@ -180,6 +180,29 @@ def test_a_journal_that_has_grown_is_sealed_before_the_timer(tmp_path: Path, nod
         assert collecting.sample("seal_seconds_count") == n_seals
 
 
+def test_notices_alone_free_their_room_in_the_ring(tmp_path: Path, node: PlantedNode) -> None:
+    """A topic of which only malformed messages come does not fill the ring, which would then take nothing."""
+    collecting = Collecting(tmp_path, node)
+    with collecting.running():
+        ring = collecting.source.ring
+        assert ring is not None
+        putting = Ring.open(ring.path)
+        for number in range(3):
+            for notice in (
+                Notice("malformed", None, number + 1, "x", bytes(9)),
+                Notice("gap", "rawtx", 1, ""),
+            ):
+                assert putting.put_notice(notice)
+            collecting.put(*ring.take(2))
+            wait_until(lambda: putting.n_waiting == 0)
+        assert putting.put("sequence", 0, 7, entered(0, padding=9).body)
+        putting.close()
+        collecting.put(*ring.take(1))
+        wait_until(lambda: ring.n_released == 7)
+        collecting.put(Notice("node_restart", "sequence", 1, "the counter began anew"))
+    assert collecting.dataset.read(REJECTS).num_rows == 4
+
+
 def kill_between_two_malformed(collecting: Collecting) -> None:
     """Put two malformed messages into the ring, deliver only the first, and end the session as by a kill."""
     with collecting.running():
