@@ -1,6 +1,5 @@
 """Define the verbs of `pool-analysis`: build the database, show its relations, write the report."""
 
-import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,10 +22,11 @@ from analysis.command_options import (
     chosen_database,
     memory_gb,
 )
-from analysis.errors import AnalysisError, DatabaseError, MomentError, UnknownNodeError
+from analysis.errors import AnalysisError, DatabaseError, MomentError, UnknownNodeError, WrongUsageError
 from analysis.relations import RAW_TABLES, check_relation, relation_names
 from analysis.release.cli import release, verify
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
+from gpuhash.command_end import system_errors_in_one_line
 from gpuhash.command_group import CommandGroup
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from analysis.tasks import Workers
 
 TABLE_ROWS = 40
+MOST_ROWS = 1 << 60  # of --limit
 LISTED_LAYERS = ("marts", "staging", "checks")
 
 app = typer.Typer(
@@ -212,7 +213,9 @@ def show(
     format_: FormatOption = Format.TABLE,
     limit: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Largest number of rows. Default: {TABLE_ROWS} for a table, else all."),
+        typer.Option(
+            min=0, max=MOST_ROWS, help=f"Largest number of rows. Default: {TABLE_ROWS} for a table, else all."
+        ),
     ] = None,
 ) -> None:
     """Show the rows of one relation as a table, CSV or JSON."""
@@ -246,7 +249,9 @@ def mempool(  # noqa: PLR0917 - typer passes every option by name
         str | None, typer.Option(help="Name of the node. Default: the first that was watched at that moment.")
     ] = None,
     format_: FormatOption = Format.TABLE,
-    limit: Annotated[int, typer.Option(min=0, help="Largest number of transactions.")] = TABLE_ROWS,
+    limit: Annotated[
+        int, typer.Option(min=0, max=MOST_ROWS, help="Largest number of transactions.")
+    ] = TABLE_ROWS,
 ) -> None:
     """Replay a mempool as of any moment: whether it was watched, and what waited, by chunk feerate."""
     from analysis import mempool_at, row_output
@@ -582,13 +587,10 @@ def _stop_on_failure(results: "tuple[CheckResult, ...]") -> None:
 def main() -> None:
     """Run the command line; exit with 1 and one line after a failure, with 2 for wrong usage."""
     try:
-        app(prog_name="pool-analysis")
+        with system_errors_in_one_line("pool-analysis: "):
+            app(prog_name="pool-analysis")
     except AnalysisError as error:
         from analysis import row_output
 
         typer.echo(f"pool-analysis: {row_output.inert(str(error))}", err=True)
-        sys.exit(1)
-    except BrokenPipeError:
-        # The program that reads our output has closed the pipe: Python must not flush the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, WrongUsageError) else 1)

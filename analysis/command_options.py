@@ -10,7 +10,9 @@ from typing import Annotated, Final
 
 import typer
 
+from analysis.errors import DatabaseError
 from collector.dataset.command_options import chosen_path
+from collector.dataset.open import is_utf8
 
 DEFAULT_DATABASE: Final = Path("data/build/analysis.duckdb")
 
@@ -54,6 +56,12 @@ def memory_gb(text: str | None) -> float | None:
 def chosen_database(argument: Path | None, option: Path | None) -> Path:
     """Return the path of the database: the positional argument or the option, else the default path.
 
-    Raises typer.BadParameter when both are given and differ.
+    Raises typer.BadParameter when both are given and differ, or name a folder; DatabaseError for a path that
+    DuckDB cannot open.
     """
-    return chosen_path(argument, option, "database") or DEFAULT_DATABASE
+    path = chosen_path(argument, option, "database") or DEFAULT_DATABASE
+    if not path.name:
+        raise typer.BadParameter(f"{path} is a folder; name the file of the database")
+    if not is_utf8(path.absolute()):
+        raise DatabaseError(f"the path {path} is not UTF-8, which DuckDB needs; choose another name")
+    return path

@@ -8,6 +8,10 @@ class AnalysisError(Exception):
     """
 
 
+class WrongUsageError(AnalysisError):
+    """Means that a word of the command line is none that the command takes; the exit status is 2."""
+
+
 class RulesError(AnalysisError):
     """Means that the pool rules are missing, malformed or contradictory; the message names file and entry."""
 
@@ -65,3 +69,7 @@ class ServeError(AnalysisError):
 
 class WarehouseError(AnalysisError):
     """Means that another SQL engine (Spark) is missing, or that models cannot be written or run there."""
+
+
+class UnknownEngineError(WarehouseError, WrongUsageError):
+    """Means that the name of an engine is neither ours nor the address of a Spark cluster."""

@@ -28,6 +28,7 @@ from collector.fleet.cli import merge_members
 from collector.log import configure_logging, counted, excerpt, printable
 from collector.status.cli import show_status
 from collector.upload.cli import upload_dataset
+from gpuhash.command_end import system_errors_in_one_line
 from gpuhash.command_group import CommandGroup
 
 if TYPE_CHECKING:
@@ -231,7 +232,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
     try:
-        app(prog_name="pool-collector")
+        with system_errors_in_one_line("error: "):
+            app(prog_name="pool-collector")
     except Stopped:
         raise  # the caller, which also stops what still loads, prints the only line
     except CollectorError as error:

@@ -21,6 +21,7 @@ CollectorError
 │   ├── StoreUnavailable    the store may answer later; only after this error a request is tried again
 │   └── StoreChanged        another process has written what we were about to replace
 ├── RegtestError        there is no bitcoind, or a scenario is wrong
+│   └── NoSuchScenario      no scenario has the name that was given; also a WrongUsage
 └── Stopped             the user pressed Ctrl-C; the text says what stays
 """
 
@@ -135,6 +136,10 @@ class StoreChanged(StoreError):  # noqa: N818 - what another process did, not a 
 
 class RegtestError(CollectorError):
     """Means that there is no bitcoind for a private test network, or that its scenario is wrong."""
+
+
+class NoSuchScenario(RegtestError, WrongUsage):  # noqa: N818 - see WrongUsage
+    """Means that no scenario has the name that was given."""
 
 
 class Stopped(CollectorError):  # noqa: N818 - what the user did, not a mistake

@@ -1,5 +1,6 @@
 """Define the gpuhash command, which hashes files, checks backends and measures speed and energy."""
 
+import io
 import logging
 import math
 import os
@@ -13,9 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuhash.command_end import system_errors_in_one_line
 from gpuhash.command_group import CommandGroup
-from gpuhash.errors import BackendUnavailableError, GpuhashError, UnknownAlgorithmError, WrongHashError
+from gpuhash.errors import (
+    BackendUnavailableError,
+    GpuhashError,
+    UnknownAlgorithmError,
+    WrongHashError,
+)
 from gpuhash.measure import cli as cli_bench
+from gpuhash.measure.cli import MOST_MESSAGES
 from gpuhash.sharing import MOST_THREADS, THREADS_VARIABLE
 
 if TYPE_CHECKING:
@@ -142,7 +150,9 @@ def verify(  # noqa: PLR0917 - typer passes every option by name
 @app.command()
 def check(
     backend: BackendOption = "auto",
-    messages: Annotated[int, typer.Option(min=1, help="Random messages per algorithm.")] = 10_000,
+    messages: Annotated[
+        int, typer.Option(min=1, max=MOST_MESSAGES, help="Random messages per algorithm.")
+    ] = 10_000,
 ) -> None:
     """Compare a backend with the reference on this machine; on a GPU every variant of every kernel."""
     from gpuhash import check as checks
@@ -161,7 +171,7 @@ def check(
 def show_limits(
     arch: Annotated[str, typer.Option(help="Architecture, such as sm_90.")] = "sm_90",
     sm: Annotated[int, typer.Option(min=1, help="Streaming multiprocessors of the device.")] = 132,
-    mhz: Annotated[float, typer.Option(min=1, help="Clock of the device.")] = 1980,
+    mhz: Annotated[float, typer.Option(min=1, max=1_000_000, help="Clock of the device.")] = 1980,
     cpu: Annotated[
         bool, typer.Option("--cpu", help="Measure the limits of this CPU instead: units, shifts, waiting.")
     ] = False,
@@ -245,8 +255,11 @@ def main() -> None:
         )
     # numba looks once for SciPy's linear algebra, which takes a fifth of a second; it does without.
     sys.modules.setdefault("scipy.linalg.cython_blas", None)  # type: ignore[arg-type]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
     try:
-        app(prog_name="gpuhash")
+        with system_errors_in_one_line("gpuhash: "):
+            app(prog_name="gpuhash")
     except GpuhashError as error:
         typer.echo(f"gpuhash: {error}", err=True)
         sys.exit(2 if isinstance(error, UnknownAlgorithmError) else 1)  # a name on the command line

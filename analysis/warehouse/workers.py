@@ -15,7 +15,7 @@ from typing import Any, Final
 import duckdb
 
 from analysis.command_options import LOCAL
-from analysis.errors import AnalysisError, WarehouseError
+from analysis.errors import AnalysisError, UnknownEngineError, WarehouseError
 from analysis.tasks import Result
 from analysis.warehouse.session import open_session, pyspark
 
@@ -59,10 +59,11 @@ def open_workers(master: str) -> Iterator[SparkWorkers]:
     """Connect to a Spark cluster, yield its workers, and leave it at the end.
 
     `master` is an address as Spark has it: spark://HOST:PORT, k8s://…, yarn, local[N] or local-cluster[…].
-    Raises WarehouseError for another text, and where PySpark, Java or the cluster is missing.
+    Raises UnknownEngineError for another text, and WarehouseError where PySpark, Java or the cluster is
+    missing.
     """
     if not MASTER.fullmatch(master):
-        raise WarehouseError(
+        raise UnknownEngineError(
             f"{master!r} is no engine; write {LOCAL}, or the address of a Spark cluster as spark://HOST:7077"
         )
     os.environ["PYTHONSAFEPATH"] = "1"

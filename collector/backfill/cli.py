@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from collector.dataset.chains import CHAINS
-from collector.dataset.command_options import CHAIN_NAMES, DatasetArgument, DatasetOption, chosen_path
+from collector.dataset.command_options import (
+    CHAIN_NAMES,
+    DatasetArgument,
+    DatasetOption,
+    chosen_path,
+    known_chain,
+)
 from collector.errors import SettingsError, Stopped
 from collector.log import configure_logging
 
@@ -37,7 +42,9 @@ RpcUrlOption = Annotated[str | None, typer.Option(help="Address of the node's RP
 FileChainOption = Annotated[
     str | None,
     typer.Option(
-        metavar="<chain>", help=f"Chain of the blocks: {CHAIN_NAMES}; by default that of the files."
+        metavar="<chain>",
+        help=f"Chain of the blocks: {CHAIN_NAMES}; by default that of the files.",
+        callback=known_chain,
     ),
 ]
 ReportOption = Annotated[
@@ -87,7 +94,7 @@ def backfill(  # noqa: PLR0917 - typer passes every option by name
         raise typer.BadParameter("say where the blocks are: --blocks-dir FOLDER, or --node")
     _refuse_report(report)
     selection = parse_selection(first, last)
-    folder = BlockFolder(blocks_dir.absolute(), _checked_chain(chain)) if blocks_dir is not None else None
+    folder = BlockFolder(blocks_dir.absolute(), chain) if blocks_dir is not None else None
     settings = load_settings(
         config,
         chain=folder.chain if folder else chain,
@@ -190,12 +197,6 @@ def _height_or_time(text: str | None, option: str) -> tuple[int | None, int | No
         raise typer.BadParameter(
             f"{option} {text!r} is neither a height nor a date like 2018-02-25"
         ) from None
-
-
-def _checked_chain(chain: str | None) -> str | None:
-    if chain is not None and chain not in CHAINS:
-        raise SettingsError(f"there is no chain {chain!r}; choose one of {', '.join(CHAINS)}")
-    return chain
 
 
 def _access(settings: "Settings") -> "Access":

@@ -22,7 +22,7 @@ from collector.backfill.store import WorkResult
 from collector.backfill.workers import BoundedPool, load_compiled_functions
 from collector.child_processes import SAFE_PATH
 from collector.dataset.extras import import_extra
-from collector.errors import CollectorError, SettingsError
+from collector.errors import CollectorError, SettingsError, WrongUsage
 
 MASTER: Final = re.compile(r"(spark|k8s)://\S+|yarn|local(-cluster)?\[[\d*, ]+\]")
 SETTINGS: Final = {
@@ -40,9 +40,12 @@ class SparkPool(BoundedPool):
     """Runs units of work on a Spark cluster, each as a job of its own."""
 
     def __init__(self, master: str) -> None:
-        """Connect to the Spark cluster at `master`; raise SettingsError where that is not possible."""
+        """Connect to the Spark cluster at `master`; raise SettingsError where that is not possible.
+
+        Raises WrongUsage where `master` is no address of one.
+        """
         if not MASTER.fullmatch(master):
-            raise SettingsError(
+            raise WrongUsage(
                 f"{master!r} is no engine; write local, or the address of a Spark cluster as spark://HOST:7077"
             )
         os.environ[SAFE_PATH] = "1"

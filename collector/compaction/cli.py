@@ -31,7 +31,11 @@ def compact_dataset(  # noqa: PLR0917 - typer passes every option by name
     ] = False,
     keep_bodies_days: Annotated[
         int | None,
-        typer.Option(min=1, help="First remove the rows of mempool_bodies that are older; default: none."),
+        typer.Option(
+            min=1,
+            max=100_000,  # as in the settings
+            help="First remove the rows of mempool_bodies that are older; default: none.",
+        ),
     ] = None,
 ) -> None:
     """Merge the small files of past days and of full ranges of heights. Exit 1 if one cannot be merged.

@@ -23,10 +23,21 @@ OnlyDatasetOption = Annotated[Path | None, typer.Option("--dataset", help=FOLDER
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings file (TOML) that names the dataset.")
 ]
+
+
+def known_chain(chain: str | None) -> str | None:
+    """Return the name of a chain that was given as an option; raise typer.BadParameter if no chain has it."""
+    if chain is not None and chain not in CHAINS:
+        raise typer.BadParameter(f"there is no chain {chain!r}; choose one of {', '.join(CHAINS)}")
+    return chain
+
+
 ChainOption = Annotated[
     str | None,
     typer.Option(
-        metavar="<chain>", help=f"Chain to read: {CHAIN_NAMES}; needed only where the dataset has several."
+        metavar="<chain>",
+        help=f"Chain to read: {CHAIN_NAMES}; needed only where the dataset has several.",
+        callback=known_chain,
     ),
 ]
 
@@ -45,11 +56,12 @@ def chosen_dataset(argument: Path | None, option: Path | None, config: Path | No
     """Return the dataset's folder: the one given, of the environment, of a settings file, or by default.
 
     Raises typer.BadParameter when argument and option are given and differ, and SettingsError for a settings
-    file that cannot be used.
+    file that cannot be used, also where another folder is given.
     """
     given = chosen_path(argument, option, "dataset")
-    if given is None and config is not None:
+    if config is not None:
         from collector.config import load_settings  # noqa: PLC0415 - loads pydantic, which no help needs
 
-        return load_settings(config).dataset
+        named = load_settings(config).dataset
+        return given or named
     return given or Path(os.environ.get(VARIABLE) or DEFAULT_DATASET)

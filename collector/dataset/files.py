@@ -7,9 +7,11 @@ A lock keeps other processes off what one process works on. The operating system
 ends, however it ends.
 """
 
+import errno
 import fcntl
 import os
 import resource
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,7 +39,10 @@ def write_atomically(
 
     When `write` fails, nothing is left behind. A kill may leave `.<name>.tmp`, which the next call replaces.
     Unless `is_durable`, the bytes are not forced to disk: a power cut may then leave an empty file.
+
+    Raises OSError where the system does, and for a pipe or a device, which a file must not replace.
     """
+    refuse_device(path)
     temporary = temporary_path(path)
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -60,7 +65,9 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
 
     This is for programs, such as DuckDB, that make files of their own beside it. If the block fails,
     everything that was made is removed. What a kill leaves is removed by the next call in the same folder.
+    Raises OSError as `write_atomically` does.
     """
+    refuse_device(path)
     with temporary_folder(".building-", path.parent) as folder:
         temporary = folder / path.name
         yield temporary
@@ -71,6 +78,18 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
             os.close(handle)
         temporary.replace(path)
         sync_folder(path.parent)
+
+
+def refuse_device(path: Path) -> None:
+    """Raise OSError where `path` names a folder, or a pipe or device such as /dev/null, and not a file."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, which a file must not replace", str(path))
 
 
 def allow_many_open_files() -> None:

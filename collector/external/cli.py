@@ -37,6 +37,7 @@ ChainOption = Annotated[
         metavar="<chain>",
         help=f"Chain of the blocks: {command_options.CHAIN_NAMES}; default: the dataset's only one, or main "
         "where it has none.",
+        callback=command_options.known_chain,
     ),
 ]
 

@@ -57,7 +57,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     try:
         write_atomically(path, lambda file: file.writelines(f"{line}\n".encode() for line in lines))
     except OSError as error:
-        raise NotWritable(f"cannot write {path}: {error.strerror}") from None
+        raise NotWritable(f"cannot write {path}: {error.strerror}; choose another file") from None
 
 
 def _rows_of(dataset: Dataset, node: str) -> list[dict[str, Any]]:

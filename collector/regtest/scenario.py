@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from collector.errors import RegtestError
+from collector.errors import NoSuchScenario, RegtestError
 from collector.regtest.mining import MAX_TAG_BYTES, RESERVED_WEIGHT_WU
 from collector.regtest.scripts import payment_script
 
@@ -262,7 +262,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RegtestError(
+        raise NoSuchScenario(
             f"no scenario {str(name_or_path)!r}; there are {', '.join(scenario_names())}, "
             "or give the path of a TOML file"
         ) from None

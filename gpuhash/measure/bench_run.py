@@ -149,10 +149,12 @@ def cases_of(
     """Yield the benchmark cases for the `chosen` algorithms, one for each size of a batch.
 
     Without batches asked for, they are those of DEFAULT_BATCHES. Where a GPU is measured there is GPU_BATCH
-    too, unless its messages are too long for that.
+    too, unless its messages are too long for that. Raises MemoryError for what no machine addresses.
     """
     gpu_is_filled = "cuda" in names and GPU_BATCH * message_bytes <= MOST_GPU_BATCH_BYTES
     batches = asked_batches or [*DEFAULT_BATCHES, *([GPU_BATCH] if gpu_is_filled else [])]
+    if max(batches) * message_bytes >= 1 << 62:  # no array can be as large, which NumPy says in other words
+        raise MemoryError(f"a batch of {max(batches)} messages of {message_bytes} bytes")
     for name in chosen:
         if name == SEARCH:
             count = max(stages.SEARCH_NONCES[backend] for backend in names)

@@ -2,12 +2,15 @@
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 if TYPE_CHECKING:
     from gpuhash.measure import stages
+
+MOST_MESSAGES: Final = 1 << 30
+DAY_S: Final = 86_400
 
 
 def bench(
@@ -21,14 +24,15 @@ def bench(
     ] = None,
     message_bytes: Annotated[int, typer.Option(min=0, help="Bytes per message.")] = 64,
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, help="Messages per call; may be repeated.")
+        list[int] | None, typer.Option(min=1, max=MOST_MESSAGES, help="Messages per call; may be repeated.")
     ] = None,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Measure a grid of message and batch sizes; say who wins where.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Time per stage, about.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0.01, max=DAY_S, help="Time per stage, about.")] = 1.0,
     energy_seconds: Annotated[
-        float, typer.Option(min=0, help="Window of an energy measurement, and idle before it; 0: none.")
+        float,
+        typer.Option(min=0, max=DAY_S, help="Window of an energy measurement, and idle before; 0: none."),
     ] = 5.0,
     with_peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Run hashcat and openssl, if here, in turn with ours.")
@@ -92,7 +96,7 @@ def sweep(
     gpu: Annotated[int, typer.Option(min=0, help="Number of the GPU, as gpuhash info lists it.")] = 0,
     steps: Annotated[int, typer.Option(min=1, help="Clocks to measure, evenly over those supported.")] = 8,
     window_s: Annotated[
-        float, typer.Option("--seconds", min=1, help="Time per clock, and as long idle.")
+        float, typer.Option("--seconds", min=1, max=DAY_S, help="Time per clock, and as long idle.")
     ] = 10.0,
 ) -> None:
     """Measure energy per hash of the header search at several clocks of a GPU, then restore them."""

@@ -62,10 +62,11 @@ def test_verify_prints_digests_that_other_programs_print(run: Run, tmp_path: Pat
     assert (status, out.split()[0]) == (0, "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470")
 
 
-def test_too_little_memory_is_one_line(run: Run) -> None:
+@pytest.mark.parametrize("message_bytes", [1 << 50, 10**20])
+def test_too_little_memory_is_one_line(run: Run, message_bytes: int) -> None:
     """A batch that no machine holds is refused without a traceback."""
     status, _, err = run(
-        "bench", "--no-peers", "--algorithm", "sha256", "--batch", "1", "--message-bytes", str(1 << 50)
+        "bench", "--no-peers", "--algorithm", "sha256", "--batch", "1", "--message-bytes", str(message_bytes)
     )
 
     assert status == 1

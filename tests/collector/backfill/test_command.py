@@ -203,7 +203,7 @@ def test_what_a_live_collector_will_store_is_left_to_it(
         (("--blocks-dir", "BLOCKS", "--from", "9", "--to", "8"), 2, "is after"),
         (("--blocks-dir", "BLOCKS", "--from", "2020-01-02", "--to", "2020-01-01"), 2, "is after"),
         (("--blocks-dir", "BLOCKS", "--workers", "0"), 2, "workers"),
-        (("--blocks-dir", "BLOCKS", "--chain", "moon"), 1, "no chain 'moon'"),
+        (("--blocks-dir", "BLOCKS", "--chain", "moon"), 2, "no chain 'moon'"),
         (("--blocks-dir", "BLOCKS", "--chain", "main"), 1, "is of chain regtest, not of main"),
         (("--blocks-dir", "BLOCKS", "--report", "nowhere/report.json"), 2, "--report"),
         (("--blocks-dir", "BLOCKS", "--report", "BLOCKS"), 2, "--report"),
