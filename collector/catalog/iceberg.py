@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ CATALOG_LOCK: Final = ".catalog.lock"  # in the folder of a chain: one call at a
 UNUSED_AFTER_S: Final = 3600.0  # a reader that opened a snapshot may still need its metadata so long
 HEIGHT: Final = "height"
 TIME: Final = pa.timestamp("us", tz="UTC")  # Iceberg has no other unit before its version 3
+NAME_MAPPING: Final = "schema.name-mapping.default"  # a table has it once it is complete
 TABLE_PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -71,9 +72,8 @@ def own_catalog(dataset: Dataset) -> Any:
     if any(sign in str(folder) for sign in "?#"):
         raise SettingsError(f"{folder} has a ? or a #, which Iceberg cannot name; move the dataset")
     make_folder(folder)
-    return sql.SqlCatalog(
-        OWN_NAME, uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=_own_warehouse(dataset)
-    )
+    uri = f"sqlite:///{quote(str(folder / 'catalog.db'))}"  # SQLAlchemy decodes it
+    return sql.SqlCatalog(OWN_NAME, uri=uri, warehouse=_own_warehouse(dataset))
 
 
 def named_catalog(name: str) -> Any:
@@ -194,29 +194,29 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 
 def _load(catalog: Any, chain: str, table: Table) -> Any:
-    """Return a table of the Iceberg catalogue; make the table where it is missing.
+    """Return a table of the Iceberg catalogue; make the table where it is missing, or a kill left half of it.
 
     Raises DatasetError where the catalogue names metadata that is not there.
     """
     errors = _pyiceberg("exceptions")
     name = (chain, table.name)
     try:
-        return catalog.load_table(name)
+        iceberg = catalog.load_table(name)
     except FileNotFoundError as error:
         raise DatasetError(
             f"the catalogue names metadata that is gone ({error}). Was the dataset moved? Remove its folder"
             f" {OWN_FOLDER} and call again: the catalogue is made anew"
         ) from None
     except errors.NoSuchTableError:
-        pass
+        iceberg = catalog.create_table(name, schema=arrow_schema(table), properties=TABLE_PROPERTIES)
+    if NAME_MAPPING in iceberg.properties:
+        return iceberg
     transforms = _pyiceberg("transforms")
-    schema = arrow_schema(table)
-    iceberg = catalog.create_table(name, schema=schema, properties=TABLE_PROPERTIES)
     with iceberg.transaction() as transaction:
         # Our files have no ids of columns, so readers find the columns by name.
         transaction.set_properties(
             {
-                "schema.name-mapping.default": iceberg.schema().name_mapping.model_dump_json(),
+                NAME_MAPPING: iceberg.schema().name_mapping.model_dump_json(),
                 "comment": table.doc,
             }
         )

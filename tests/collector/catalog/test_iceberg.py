@@ -87,6 +87,31 @@ def test_every_table_has_the_rows_of_its_files(dataset: Dataset) -> None:
     assert rows(dataset, TRANSACTIONS) == []
 
 
+@pytest.mark.parametrize("has_files", [False, True])
+def test_a_table_that_a_kill_left_half_made_is_completed(dataset: Dataset, *, has_files: bool) -> None:
+    """Without names of columns no engine reads our files, which have no ids."""
+    catalog = own_catalog(dataset)
+    catalog.create_namespace(dataset.chain)
+    name, schema = (dataset.chain, BLOCKS.name), iceberg.arrow_schema(BLOCKS)
+    made = catalog.create_table(name, schema=schema, properties=iceberg.TABLE_PROPERTIES)
+    if has_files:
+        iceberg._Listing(made, BLOCKS).bring_up_to_date(iceberg._files(dataset, BLOCKS))
+
+    update(dataset)
+
+    assert rows(dataset, BLOCKS) == expected(dataset, BLOCKS)
+    assert [field.name for field in loaded(dataset, BLOCKS).spec().fields] == ["heights"]
+
+
+def test_a_percent_sign_in_the_path_is_no_escape(tmp_path: Path) -> None:
+    """The catalogue lies in the folder that was named."""
+    made = Dataset.open(tmp_path / "a%20b", "regtest", create=True)
+    made.write(BLOCKS, [block(1)], stem="blocks")
+    update(made)
+    assert (made.root / "iceberg" / "catalog.db").is_file()
+    assert rows(made, BLOCKS) == expected(made, BLOCKS)
+
+
 def test_the_words_of_columns_and_tables_are_kept(dataset: Dataset) -> None:
     """An engine shows what our dictionary says."""
     update(dataset)
