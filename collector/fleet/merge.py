@@ -14,6 +14,7 @@ removes it and makes the unit again.
 import datetime as dt
 import hashlib
 import json
+import os
 import re
 import time
 from collections import Counter
@@ -29,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.compaction.file_merge import merge as merge_files
+from collector.dataset.file_list import FILE_PATH
 from collector.dataset.files import make_folder, sync_folder, write_atomically
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import SPAN_FOLDER, conform, read_file, span_folder, write_rows
@@ -122,7 +124,7 @@ def merge_datasets(
     # Before anything is made or changed, members are refused that cannot be read or have nothing in common.
     for member in members:
         for table in MEMBER_TABLES:
-            _by_folder(member.dataset, table)
+            _by_day(member.dataset, table)
     for table in (BLOCKS, TRANSACTIONS):
         _by_span(members, table)
     clocks = _Clocks(first, _load(root, first.name).offsets)
@@ -204,7 +206,7 @@ class _Merge:
         with member.dataset.read_lock():
             result = MemberResult(name=member.name, offsets=clock.offsets if clock else ())
             for table in MEMBER_TABLES:
-                for folder, paths in _by_folder(member.dataset, table).items():
+                for folder, paths in _by_day(member.dataset, table).items():
                     result.n_units += 1
                     result.n_written += self._day(member, table, folder, paths, clock)
         if clock is not None:
@@ -364,6 +366,13 @@ def _check_names(members: Sequence[Member], root: Path) -> None:
                 f"{member.name} is of chain {member.dataset.chain}, {names[0]} of {members[0].dataset.chain};"
                 " choose one with --chain"
             )
+    of_root: dict[Path, str] = {}
+    for member in members:
+        other = of_root.setdefault(member.dataset.root.resolve(), member.name)
+        if other != member.name:
+            raise WrongUsage(
+                f"{other} and {member.name} are one dataset, {member.dataset.root}; name it once"
+            )
 
 
 def _load(root: Path, first: str) -> FleetList:
@@ -379,13 +388,28 @@ def _load(root: Path, first: str) -> FleetList:
         found = json.loads(path.read_text(encoding="utf-8"))
         listed = FleetList(first=found["first"], units=found["units"], offsets=found["offsets"])
         form = found["form"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        _check_form(listed)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DatasetError(f"{path} cannot be read; remove {root} and merge again") from None
     if form != FORM or listed.first != first:
         for unit in listed.units.values():
             unit["digest"] = None
         listed.first, listed.offsets = first, {}
     return listed
+
+
+def _check_form(listed: FleetList) -> None:
+    """Raise an error unless a list has the form that `save` gives it, and its files lie in the dataset.
+
+    The error is a ValueError, KeyError, TypeError or AttributeError.
+    """
+    for name, unit in listed.units.items():
+        _, _, rest = name.partition(" ")
+        if not rest or "digest" not in unit or not all(map(FILE_PATH.fullmatch, unit["files"])):
+            raise ValueError(name)
+    for name, day in listed.offsets.items():
+        if "digest" not in day or any(len(each) != len(ClockOffset._fields) for each in day["offsets"]):
+            raise ValueError(name)
 
 
 def _refuse_other_files(merged: Dataset, fleet_list: FleetList) -> None:
@@ -410,6 +434,19 @@ def _by_folder(dataset: Dataset, table: Table) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in dataset.paths(table):
         found.setdefault(path.parent.name, []).append(path)
+    return found
+
+
+def _by_day(dataset: Dataset, table: Table) -> dict[str, list[Path]]:
+    """Map the name of each folder of a day to the files in it; DatasetError for a folder of no day."""
+    found = _by_folder(dataset, table)
+    for folder, paths in found.items():
+        try:
+            day = dt.date.fromisoformat(folder.removeprefix("date="))
+        except ValueError:
+            day = dt.date.min
+        if folder != f"date={day.isoformat()}" or not dt.date.min < day < dt.date.max:
+            raise DatasetError(f"{paths[0].parent} is no folder of a day; move it out of the dataset")
     return found
 
 
@@ -447,10 +484,11 @@ def _fingerprints_about(dataset: Dataset, day: dt.date) -> list[Any]:
 def _fingerprint(path: Path) -> list[Any]:
     """Return path, size and time of the last change of a file; they change when the file does.
 
-    Files of a dataset are never changed in place, only replaced.
+    Files of a dataset are never changed in place, only replaced. The path does not depend on how the dataset
+    was named.
     """
     found = path.stat()
-    return [str(path), found.st_size, found.st_mtime_ns]
+    return [os.path.abspath(path), found.st_size, found.st_mtime_ns]  # noqa: PTH100 - it also removes ".."
 
 
 def _digest(value: object) -> str:

@@ -1,5 +1,6 @@
 """Datasets of several collectors become one, whose times are those of one clock."""
 
+import json
 import os
 import random
 import re
@@ -25,7 +26,7 @@ from collector.dataset.schema import (
     NODES,
     TRANSACTIONS,
 )
-from collector.errors import DatasetError, SettingsError
+from collector.errors import DatasetError, SettingsError, WrongUsage
 from collector.fleet.clocks import ClockOffset, MemberClock
 from collector.fleet.merge import FLEET_FILE, Member, merge_datasets
 
@@ -183,6 +184,57 @@ def _copy(fleet: Fleet) -> Fleet:
     other = object.__new__(Fleet)
     other.__dict__ |= fleet.__dict__ | {"root": fleet.root / "again"}
     return other
+
+
+def test_a_member_may_be_named_by_another_path(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same folder, named from where the user stands, is not written again."""
+    fleet.merged()
+    monkeypatch.chdir(fleet.root)
+    near = [Member(name, Dataset.open(Path(name), "regtest")) for name in ("alice", "bob")]
+    results = merge_datasets(Path("merged"), near)
+    assert [result.n_written for result in results] == [0, 0]
+
+
+def test_one_dataset_is_not_two_members(fleet: Fleet) -> None:
+    """All that one collector saw would count twice."""
+    (fleet.root / "link").symlink_to(fleet.root / "alice")
+    again = Member("carol", Dataset.open(fleet.root / "link", "regtest"))
+    with pytest.raises(WrongUsage, match="alice and carol are one dataset"):
+        fleet.merged(members=[*fleet.members, again])
+    assert not (fleet.root / "merged").exists()
+
+
+@pytest.mark.parametrize("name", ["x", "date=", "date=2024-13-45", "date=20241004", "date=0001-01-01"])
+def test_a_folder_of_no_day_is_refused(fleet: Fleet, name: str) -> None:
+    """The error names it, and nothing is made."""
+    folder = fleet.bob.folder / "mempool_txs" / name
+    folder.mkdir()
+    (folder / "x.parquet").write_bytes(b"")
+    with pytest.raises(DatasetError, match=re.escape(f"{folder} is no folder of a day; move it out")):
+        fleet.merged()
+    assert not (fleet.root / "merged").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"units": []},
+        {"units": {"alice mempool_txs date=2024-10-04": 5}},
+        {"units": {"alice": {"digest": "x", "files": []}}},
+        {"units": {"alice x": {"digest": "x", "files": ["../../victim"]}}},
+        {"offsets": {"bob 2024-10-04": 3}},
+        {"offsets": {"bob 2024-10-04": {"digest": "x", "offsets": [[1, 2]]}}},
+    ],
+)
+def test_a_list_of_another_form_is_refused(fleet: Fleet, content: dict[str, Any]) -> None:
+    """It says what to do, and no file outside of the merged dataset is removed."""
+    merged = fleet.merged()
+    path = merged.root / FLEET_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | content))
+    (fleet.root / "victim").touch()
+    with pytest.raises(DatasetError, match=r"fleet\.json cannot be read; remove .* and merge again"):
+        fleet.merged()
+    assert (fleet.root / "victim").exists()
 
 
 def test_a_member_may_leave_and_come_back(fleet: Fleet) -> None:
