@@ -38,7 +38,7 @@ from collector.dataset.query import contract_rows, query_engine
 from collector.dataset.schema import BACKFILL_NODE, BLOCKS, MEMBER_CLOCKS, NODES, TABLES, TRANSACTIONS, Table
 from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import DatasetError, SettingsError, WrongUsage
-from collector.fleet.clocks import ClockOffset, MemberClock, offsets_of_day
+from collector.fleet.clocks import ClockOffset, MemberClock, offsets_of_day, steps_forward
 
 FLEET_FILE: Final = "fleet.json"
 FORM: Final = 1  # of the list and of what a unit holds: another number makes everything again
@@ -164,14 +164,17 @@ class _Clocks:
     def _clock(self, member: Member, connection: duckdb.DuckDBPyConnection) -> MemberClock:
         first = self._first
         found: list[ClockOffset] = []
+        steps = steps_forward(connection, member.dataset)
         for day in _days(member.dataset):
             name = f"{member.name} {day.isoformat()}"
             digest = _digest(
-                _fingerprints_about(member.dataset, day) + _fingerprints_about(first.dataset, day)
+                _fingerprints_about(member.dataset, day)
+                + _fingerprints_about(first.dataset, day)
+                + [step for step in steps if day == dt.datetime.fromtimestamp(step / 1e6, dt.UTC).date()]
             )
             kept = self._earlier.get(name)
             if kept is None or kept["digest"] != digest:
-                offsets = offsets_of_day(connection, member.dataset, first.dataset, day)
+                offsets = offsets_of_day(connection, member.dataset, first.dataset, day, steps)
                 kept = {"digest": digest, "offsets": offsets}
             self.days[name] = kept
             found += [ClockOffset(*offset) for offset in kept["offsets"]]
@@ -180,7 +183,7 @@ class _Clocks:
                 f"{member.name} and {first.name} have seen nothing at about the same time, so the offset of"
                 " their clocks cannot be estimated; merge days that both watched, or give --same-clock"
             )
-        return MemberClock(found)
+        return MemberClock(found, steps)
 
 
 class _Merge:
