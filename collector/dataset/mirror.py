@@ -210,14 +210,31 @@ def _make_room(root: Path, needed_bytes: int) -> None:
             f" set {SIZE_VARIABLE} to more"
         )
     others = [lock.parent for lock in root.parent.glob(f"*/{MIRROR_LOCK}") if lock.parent != root]
-    sizes = {each: sum(path.stat().st_size for path in each.rglob("*.parquet")) for each in others}
-    for each in sorted(others, key=lambda other: (other / MIRROR_LOCK).stat().st_mtime):
+    sizes = {each: sum(map(_size_bytes, each.rglob("*.parquet"))) for each in others}
+    for each in sorted(others, key=lambda other: _used_at_s(other / MIRROR_LOCK)):
         if sum(sizes.values()) <= free_bytes:
             return
         with _unused(each) as is_unused:
             if is_unused:
-                shutil.rmtree(each)
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(each)
                 del sizes[each]
+
+
+def _size_bytes(path: Path) -> int:
+    """Return the size of a file of another cache; 0 if its own reader has just removed it."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _used_at_s(lock: Path) -> float:
+    """Return when another cache was used last, by its lock; 0 if somebody has just removed the cache."""
+    try:
+        return lock.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _most_gb() -> float:

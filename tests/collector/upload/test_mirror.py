@@ -204,13 +204,14 @@ def test_a_dataset_that_does_not_fit_is_refused(
 def test_the_cache_used_longest_ago_makes_room(
     dataset: Dataset, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache that is being read stays."""
+    """A cache that is being read stays, and a file of it that goes meanwhile is no error."""
     upload(dataset, place)
     opened = open_mirror(place.address, None, place.store())
     bytes_each = sum(len(content) for content, _ in files(dataset).values())
     older, read, newer = (Path(shutil.copytree(opened.root, f"{opened.root}{i}")) for i in range(3))
     for age, each in enumerate((newer, older, read)):
         os.utime(each / mirror.MIRROR_LOCK, (1e9 - age, 1e9 - age))
+    (newer / "chain=regtest" / "blocks" / "gone.parquet").symlink_to("nowhere")
     monkeypatch.setenv("POOL_STORE_CACHE_GB", str(3.5 * bytes_each / 1e9))
 
     with Dataset(read, "regtest").read_lock():
