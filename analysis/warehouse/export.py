@@ -27,6 +27,7 @@ def write_folder(folder: Path, marts: Collection[str] | None = None) -> int:
     the numbers. With `marts`, only these and the models that they read are written. Files of an earlier call
     are replaced or removed. Raises WarehouseError for a folder that cannot be written or has other files.
     """
+    _refuse_other_files(folder)
     catalog = load_catalog() if marts is None else load_catalog().restricted_to(marts)
     texts: dict[str, str] = {}
     for model in (*catalog.layer("staging"), *catalog.layer("marts")):
@@ -37,9 +38,6 @@ def write_folder(folder: Path, marts: Collection[str] | None = None) -> int:
             texts[name] = f"-- {kind}: {about}\n{statement.sql}\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        strange = next((path.name for path in sorted(folder.iterdir()) if not _is_ours(path)), None)
-        if strange is not None:
-            raise WarehouseError(f"{folder} has other files ({strange}); name a new or an empty folder")
         for old in folder.glob("*.sql"):
             old.unlink()
         for name, text in texts.items():
@@ -47,10 +45,24 @@ def write_folder(folder: Path, marts: Collection[str] | None = None) -> int:
         for name in BESIDE:
             (folder / name).write_text(_text_beside(name), encoding="utf-8")
     except OSError as error:
-        raise WarehouseError(
-            f"{folder} cannot be written ({why_unwritable(error)}); choose another folder"
-        ) from None
+        raise _unwritable(folder, error) from None
     return len(texts)
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Raise WarehouseError for a folder that has files of others, before the models are translated."""
+    try:
+        strange = next((path.name for path in sorted(folder.iterdir()) if not _is_ours(path)), None)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    if strange is not None:
+        raise WarehouseError(f"{folder} has other files ({strange}); name a new or an empty folder")
+
+
+def _unwritable(folder: Path, error: OSError) -> WarehouseError:
+    return WarehouseError(f"{folder} cannot be written ({why_unwritable(error)}); choose another folder")
 
 
 def _text_beside(name: str) -> str:

@@ -34,9 +34,10 @@ def test_every_model_has_a_file_in_the_order_of_a_build(tmp_path: Path) -> None:
 
 def test_a_folder_is_written_anew_and_other_files_are_kept(tmp_path: Path) -> None:
     """A second call leaves no file of the first; a folder with other files is refused."""
-    write_folder(tmp_path)
+    n_before = write_folder(tmp_path, ["block_order"])
     n_files = write_folder(tmp_path, ["pool_share"])
 
+    assert n_files < n_before
     assert len(list(tmp_path.glob("*.sql"))) == n_files
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for name, text in (("mine.txt", ""), ("001_mine.sql", "select 1\n"), ("query.sql", "-- mart: mine\n")):
