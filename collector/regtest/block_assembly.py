@@ -5,8 +5,9 @@ before it in the same package, or in an earlier package.
 """
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Final
 
 Order = list[list[str]]
@@ -82,7 +83,12 @@ def out_of_band_order(view: MempoolView) -> Order:
 
 
 def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
-    """Return packages of txids in an unmodified node's order: highest ancestor feerate always next.
+    """Return all that `feerate_packages` yields."""
+    return list(feerate_packages(view, taken=taken))
+
+
+def feerate_packages(view: MempoolView, *, taken: Collection[str] = ()) -> Iterator[list[str]]:
+    """Yield packages of txids in an unmodified node's order: highest ancestor feerate always next.
 
     This is the algorithm of Bitcoin Core's BlockAssembler::addPackageTxs, without its size limit. The node
     itself cannot be asked: it answers getblocktemplate from a cache of up to five seconds when another
@@ -97,8 +103,7 @@ def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
     own = {txid: candidate.fee_sat / candidate.vsize_vb for txid, candidate in view.items()}
     # Of each transaction with its ancestors that are not taken yet.
     left = {txid: family - done for txid, family in ancestors.items()} if done else ancestors
-    fees_sat = {txid: sum(view[each].fee_sat for each in family) for txid, family in left.items()}
-    sizes_vb = {txid: sum(view[each].vsize_vb for each in family) for txid, family in left.items()}
+    fees_sat, sizes_vb = _sums(view, left)
     ties = {txid: _tie_break(txid) for txid in view}
 
     def score(txid: str) -> float:
@@ -106,21 +111,19 @@ def feerate_order(view: MempoolView, *, taken: Collection[str] = ()) -> Order:
 
     best = [(-score(txid), ties[txid], txid) for txid in view if txid not in done]
     heapq.heapify(best)
-    order: Order = []
     while best:
         negative_score, _, txid = heapq.heappop(best)
         if txid in done or -negative_score != score(txid):
             continue  # an ancestor was taken meanwhile; the new score is in the heap too
         package = _in_topological_order(ancestors[txid] - done, ancestors)
         done.update(package)
-        order.append(package)
+        yield package
         for member in package:
             for each in descendants[member]:
                 fees_sat[each] -= view[member].fee_sat
                 sizes_vb[each] -= view[member].vsize_vb
         for changed in {each for member in package for each in descendants[member]} - done:
             heapq.heappush(best, (-score(changed), ties[changed], changed))
-    return order
 
 
 ORDERS: Final[dict[str, Callable[[MempoolView], Order]]] = {
@@ -131,11 +134,14 @@ ORDERS: Final[dict[str, Callable[[MempoolView], Order]]] = {
 }
 
 
-def fill(view: MempoolView, order: Order, *, weight_wu: int) -> list[Candidate]:
+def fill(view: MempoolView, order: Iterable[list[str]], *, weight_wu: int) -> list[Candidate]:
     """Return a block's transactions: the packages of `order` that fit into `weight_wu` and lack no parent."""
     chosen: dict[str, Candidate] = {}
     left_wu = weight_wu
+    least_wu = min((candidate.weight_wu for candidate in view.values()), default=0)
     for package in order:
+        if left_wu < least_wu:  # no package fits any more
+            break
         candidates = [view[txid] for txid in package]
         needed_wu = sum(candidate.weight_wu for candidate in candidates)
         if needed_wu <= left_wu and all(
@@ -212,7 +218,11 @@ def _best_first(view: MempoolView, feerates: Mapping[str, float], mined: Collect
 
 def _ancestors(view: MempoolView) -> dict[str, set[str]]:
     """Map each txid to the set of its ancestors in the mempool, itself included."""
-    families: dict[str, set[str]] = {}
+    families = {
+        txid: {txid}
+        for txid, candidate in view.items()
+        if not candidate.parents or not any(parent in view for parent in candidate.parents)
+    }
 
     def family(txid: str) -> set[str]:
         if txid not in families:
@@ -220,7 +230,18 @@ def _ancestors(view: MempoolView) -> dict[str, set[str]]:
             families[txid] = {txid}.union(*parents)
         return families[txid]
 
-    return {txid: family(txid) for txid in view}
+    return {txid: families.get(txid) or family(txid) for txid in view}
+
+
+def _sums(view: MempoolView, families: Mapping[str, set[str]]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the fees and the sizes of families, by the txid of each."""
+    fees_sat = {txid: candidate.fee_sat for txid, candidate in view.items()}
+    sizes_vb = {txid: candidate.vsize_vb for txid, candidate in view.items()}
+    for txid, family in families.items():
+        if len(family) != 1:
+            fees_sat[txid] = sum(view[each].fee_sat for each in family)
+            sizes_vb[txid] = sum(view[each].vsize_vb for each in family)
+    return fees_sat, sizes_vb
 
 
 def _in_topological_order(txids: Collection[str], ancestors: Mapping[str, set[str]]) -> list[str]:
@@ -229,6 +250,7 @@ def _in_topological_order(txids: Collection[str], ancestors: Mapping[str, set[st
     return sorted(txids, key=lambda txid: (len(ancestors[txid]), _tie_break(txid)))
 
 
+@lru_cache(maxsize=100_000)
 def _tie_break(txid: str) -> bytes:
     """Return the sort key of a txid among equal scores: its bytes in internal order, as in the node."""
     return bytes.fromhex(txid)[::-1]

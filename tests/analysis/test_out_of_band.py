@@ -1,4 +1,4 @@
-"""Compare out-of-band candidates with planted sales, over pools that choose and order in six ways.
+"""Compare out-of-band candidates and refusals with planted ones, over pools that choose in six ways.
 
 The seeds are drawn anew in each run, so no threshold can be fitted to them; a failure names its seed.
 """
@@ -6,14 +6,17 @@ The seeds are drawn anew in each run, so no threshold can be fitted to them; a f
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
 from analysis.database import open_database
-from tests.analysis.world import label_of
-from tests.bench.ordering_world import ROUNDS, SCENARIOS, Scenario, World, simulate
+from analysis.engine import build
+from tests.analysis.world import label_of, write_world
+from tests.bench.ordering_world import POOLS, ROUNDS, SCENARIOS, Scenario, World, simulate, write_rules
 from tests.bench.score_candidates import FOUND, build_world, found_by_pool, score
 
 ORDERINGS = {
@@ -45,11 +48,17 @@ class Built:
         return {pool: {label_of(txid) for txid in txids} for pool, txids in pools.items()}
 
 
+@cache
+def played(scenario: Scenario) -> tuple[int, World]:
+    """Play a scenario from a seed that is drawn once per run; return the seed and the world."""
+    seed = random.SystemRandom().randrange(1_000_000)
+    return seed, simulate(scenario, seed)
+
+
 @pytest.fixture(scope="module", params=SCENARIOS, ids=lambda scenario: scenario.name)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
-    """Play a scenario from a seed that is drawn now, and build it."""
-    seed = random.SystemRandom().randrange(1_000_000)
-    world = simulate(request.param, seed)
+    """Play a scenario, and build its world."""
+    seed, world = played(request.param)
     assert len(world.sold) >= 3 * ROUNDS, f"seed {seed}"
     database = build_world(world, tmp_path_factory.mktemp(request.param.name))
     with open_database(database) as connection:
@@ -124,3 +133,52 @@ def test_the_pool_that_censors_a_kind_is_the_only_one_that_refuses_it(built: Bui
     assert all(n_mined > 0 and verdict != "refuses" for n_mined, verdict in policies.values()), (
         f"seed {built.seed}"
     )
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_who_refuses_is_found_without_any_template(scenario: Scenario, tmp_path: Path) -> None:
+    """Of six pools with full blocks, only the one that censors a kind refuses it; first come gives no trial.
+
+    It is told by what paid more than the margin of its blocks.
+    """
+    seed, world = played(scenario)
+
+    found = _truc(world.tables | {"templates": [], "template_txs": []}, tmp_path)
+
+    _only_the_censor_refuses(found, seed)
+    assert found["first-come"][1:4] == (0, 0, 0), f"seed {seed}"
+
+
+def test_who_refuses_is_found_where_our_templates_lack_the_kind(tmp_path: Path) -> None:
+    """A node that does not put a kind into its templates tells as much as one without templates."""
+    seed, world = played(SCENARIOS[0])
+    kind = {row["txid"] for row in world.tables["mempool_txs"] if row["version"] == 3}
+    kept = [row for row in world.tables["template_txs"] if row["txid"] not in kind]
+    assert 0 < len(kept) < len(world.tables["template_txs"])
+
+    found = _truc(world.tables | {"template_txs": kept}, tmp_path)
+
+    _only_the_censor_refuses(found, seed)
+
+
+def _truc(tables: dict[str, list[dict[str, Any]]], folder: Path) -> dict[str, tuple[Any, ...]]:
+    """Build a world of six pools; return what is said of each on transactions of version 3."""
+    dataset, rules = write_world(folder / "dataset", tables), write_rules(folder / "pools")
+    built = build(dataset, rules, folder / "analysis.duckdb", marts=("pool_policy",))
+    query = (
+        "SELECT pool, n_mined, n_trials, n_passed_over_promised, n_passed_over_paid, verdict FROM pool_policy"
+        " WHERE feature = 'truc'"
+    )
+    with open_database(built.database) as connection:
+        return {pool: tuple(rest) for pool, *rest in connection.execute(query).fetchall()}
+
+
+def _only_the_censor_refuses(found: dict[str, tuple[Any, ...]], seed: int) -> None:
+    """Fail unless one pool refuses, by what was paid alone, and all others mine."""
+    assert found.keys() == POOLS.keys(), f"seed {seed}"
+    n_mined, n_trials, n_promised, n_paid, verdict = found["censor"]
+    assert (n_mined, n_promised, verdict) == (0, 0, "refuses"), f"seed {seed}"
+    assert n_paid == n_trials > 0, f"seed {seed}"
+    for pool in POOLS.keys() - {"censor"}:
+        assert found[pool][0] > 0, f"seed {seed}: {pool}"
+        assert found[pool][-1] != "refuses", f"seed {seed}: {pool}"

@@ -2,10 +2,11 @@
 
 import gc
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pytest
@@ -19,9 +20,9 @@ from analysis.late import StandIns, early_name
 from analysis.parts import STATE, Part, PartsFolder, parts_folder
 from collector.dataset.schema import TABLES
 from tests.analysis.days import PlantedDays
-from tests.analysis.shared_build import RULES
+from tests.analysis.shared_build import RULES, SharedBuild
 from tests.analysis.test_cases import CASES
-from tests.analysis.test_same_build import contents
+from tests.analysis.test_same_build import Contents, contents
 from tests.analysis.world import read_csv, write_world
 from tests.bench.planted_world import Size
 
@@ -35,11 +36,47 @@ EMPTY = {
 LOOK_BACK_OVER_DAYS = {"template_audit_block", "user_day"}
 
 
-def planted(folder: Path, seed: int) -> PlantedDays:
-    """Plant a world of three days or more, in which transactions wait over midnight."""
-    world = PlantedDays(folder, Size(n_blocks=400, entering=12, taken=9, seed=seed))
+class Planted(NamedTuple):
+    """Is a world of three days or more, where transactions wait over midnight, and its marts as a whole."""
+
+    world: PlantedDays
+    whole: Path
+    expected: Contents
+
+
+def planted(folder: Path, seed: int) -> Planted:
+    """Plant a world, and make its marts as a whole."""
+    world = PlantedDays(folder, Size(n_blocks=300, entering=12, taken=9, seed=seed))
     assert len(world.days) > 2
-    return world
+    made = build(world.whole, world.pools, folder / "whole.duckdb", marts=RANGED, is_cut=False)
+    return Planted(world, made.database, contents(made.database))
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Plant a world of one seed."""
+    return planted(tmp_path_factory.mktemp("first"), 1)
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Plant a world of another seed."""
+    return planted(tmp_path_factory.mktemp("second"), 2)
+
+
+@pytest.fixture(scope="module")
+def without_last_day(second: Planted, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build all days of a world but the last; return the folder with dataset and database."""
+    folder = tmp_path_factory.mktemp("earlier")
+    second.world.add(folder / "dataset", second.world.days[:-1])
+    build(folder / "dataset", second.world.pools, folder / "a.duckdb", marts=RANGED)
+    return folder
+
+
+@pytest.fixture
+def earlier(without_last_day: Path, tmp_path: Path) -> Path:
+    """Copy that build, so that a test can go on with it."""
+    return shutil.copytree(without_last_day, tmp_path / "earlier")
 
 
 def ranges_of(database: Path, name: str) -> list[Path]:
@@ -48,7 +85,9 @@ def ranges_of(database: Path, name: str) -> list[Path]:
     return list((parts_folder(database) / (name if late is None else early_name(name))).iterdir())
 
 
-def test_ranges_together_are_the_whole_mart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_together_are_the_whole_mart(
+    first: Planted, second: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every mart that is made in ranges equals the mart made as a whole, bit for bit.
 
     So it is for two seeds. One reads the rows of a range as tables where they are few, and tries a table that
@@ -62,18 +101,14 @@ def test_ranges_together_are_the_whole_mart(tmp_path: Path, monkeypatch: pytest.
         return tried[-1]
 
     monkeypatch.setattr(StandIns, "_has_table", noted)
-    for seed, table_rows in ((1, 300), (2, -1)):
+    for one, table_rows in ((first, 300), (second, -1)):
         monkeypatch.setattr(ranges, "TABLE_ROWS", table_rows)
-        world = planted(tmp_path / str(seed), seed)
-        cut, whole = (
-            build(world.whole, world.pools, tmp_path / f"{seed}-{is_cut}.duckdb", marts=RANGED, is_cut=is_cut)
-            for is_cut in (True, False)
-        )
+        cut = build(one.world.whole, one.world.pools, tmp_path / f"{table_rows}.duckdb", marts=RANGED)
         for name in RANGED:
             assert name in EMPTY or len(ranges_of(cut.database, name)) > 1
-            assert len(list((parts_folder(whole.database) / name).iterdir())) == 1
+            assert len(list((parts_folder(one.whole) / name).iterdir())) == 1
 
-        found, expected = contents(cut.database), contents(whole.database)
+        found, expected = contents(cut.database), one.expected
 
         assert {name for name in RANGED if not expected[name].num_rows} == EMPTY
         assert [name for name in RANGED if not found[name].equals(expected[name])] == []
@@ -81,25 +116,26 @@ def test_ranges_together_are_the_whole_mart(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", sorted(EMPTY | LOOK_BACK_OVER_DAYS))
-def test_ranges_of_what_planted_worlds_lack_are_the_whole_mart(name: str, tmp_path: Path) -> None:
+def test_ranges_of_what_planted_worlds_lack_are_the_whole_mart(
+    name: str, tmp_path: Path, shared: SharedBuild
+) -> None:
     """In the worlds of its cases, which have rows of it, such a mart in ranges equals the whole mart."""
     has_rows = False
     for folder in (CASES / name).iterdir():
         tables = {path.stem: read_csv(path) for path in folder.glob("*.csv") if path.stem in TABLES}
         dataset = write_world(tmp_path / folder.name, tables)
-        cut, whole = (
-            build(dataset, RULES, tmp_path / f"{folder.name}-{is_cut}.duckdb", marts=[name], is_cut=is_cut)
-            for is_cut in (True, False)
-        )
+        cut = build(dataset, RULES, tmp_path / f"{folder.name}.duckdb", marts=[name])
+        with shared.built(tables, [name]) as connection:
+            expected = connection.sql(f"FROM {name}").to_arrow_table()
 
-        found, expected = contents(cut.database)[name], contents(whole.database)[name]
-
-        assert found.equals(expected)
+        assert contents(cut.database)[name].equals(expected)
         has_rows |= expected.num_rows > 0
     assert has_rows
 
 
-def test_a_range_that_reads_too_little_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_that_reads_too_little_is_noticed(
+    first: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without the stays that began on an earlier day the ranges differ from the whole."""
     catalog = load_catalog()
     name = "fee_capture_block"
@@ -108,25 +144,19 @@ def test_a_range_that_reads_too_little_is_noticed(tmp_path: Path, monkeypatch: p
     reads = {**cut.reads, "mempool_residence": "first_cut_no >= getvariable('range_from')"}
     wrong = replace(catalog.by_name[name], ranges=InRanges(by=cut.by, reads=reads))
     models = tuple(wrong if model.name == name else model for model in catalog.models)
-    world = planted(tmp_path, 1)
-    right = build(world.whole, world.pools, tmp_path / "right.duckdb", marts=[name])
     monkeypatch.setattr(engine, "load_catalog", lambda: Catalog(models=models, macros=catalog.macros))
 
-    found = build(world.whole, world.pools, tmp_path / "wrong.duckdb", marts=[name])
+    found = build(first.world.whole, first.world.pools, tmp_path / "wrong.duckdb", marts=[name])
 
-    assert not contents(found.database)[name].equals(contents(right.database)[name])
+    assert not contents(found.database)[name].equals(first.expected[name])
 
 
-def test_a_new_day_makes_its_ranges_and_keeps_older_ones(tmp_path: Path) -> None:
+def test_a_new_day_makes_its_ranges_and_keeps_older_ones(second: Planted, earlier: Path) -> None:
     """The first day's parts stay as they were; a repeated build makes nothing."""
-    world = planted(tmp_path, 1)
-    dataset, database = tmp_path / "dataset", tmp_path / "a.duckdb"
-    *earlier, last = world.days
-    world.add(dataset, earlier)
-    build(dataset, world.pools, database, marts=RANGED)
+    world, dataset, database = second.world, earlier / "dataset", earlier / "a.duckdb"
     before = {path: path.stat().st_mtime_ns for path in parts_folder(database).glob("*/*.parquet")}
 
-    world.add(dataset, [last])
+    world.add(dataset, world.days[-1:])
     made = build(dataset, world.pools, database, marts=RANGED).made
 
     assert set(RANGED) <= set(made)
@@ -137,16 +167,15 @@ def test_a_new_day_makes_its_ranges_and_keeps_older_ones(tmp_path: Path) -> None
     assert build(dataset, world.pools, database, marts=RANGED).made == ()
 
 
-def test_a_range_without_what_it_needs_would_have_no_row(tmp_path: Path) -> None:
+def test_a_range_without_what_it_needs_would_have_no_row(second: Planted, tmp_path: Path) -> None:
     """Each mart whose head names a needed relation has no row where that relation has none."""
-    world = planted(tmp_path / "world", seed=3)
-    made = build(world.whole, world.pools, tmp_path / "w.duckdb", marts=RANGED)
+    database = shutil.copyfile(second.whole, tmp_path / "w.duckdb")
     models = [model for model in load_catalog().layer("marts") if model.ranges and model.ranges.needs]
 
     for model in models:
         assert model.ranges is not None
         needed = model.ranges.needs
-        with duckdb.connect(str(made.database)) as connection:
+        with duckdb.connect(str(database)) as connection:
             set_parameters(connection, model)
             before = connection.execute(model.sql).fetchall()
             connection.execute(f"CREATE TEMP VIEW {needed} AS SELECT * FROM w.main.{needed} WHERE false")  # noqa: S608 - our own heads
@@ -155,28 +184,25 @@ def test_a_range_without_what_it_needs_would_have_no_row(tmp_path: Path) -> None
     assert len(models) >= 4
 
 
-def test_what_an_older_version_kept_of_rows_is_looked_at_again(tmp_path: Path) -> None:
+def test_what_an_older_version_kept_of_rows_is_looked_at_again(second: Planted, earlier: Path) -> None:
     """It kept a hash of whole files without the number of their rows; a new day is then added as ever."""
-    world = planted(tmp_path, 1)
-    dataset, database = tmp_path / "dataset", tmp_path / "a.duckdb"
-    *earlier, last = world.days
-    world.add(dataset, earlier)
-    build(dataset, world.pools, database, marts=RANGED)
+    world, dataset, database = second.world, earlier / "dataset", earlier / "a.duckdb"
     path = parts_folder(database) / STATE
     state = json.loads(path.read_text())
     for made in state["in_ranges"].values():
         for key, looked in made["rows"].items():
             looked[0] = key
     path.write_text(json.dumps(state))
-    world.add(dataset, [last])
+    world.add(dataset, world.days[-1:])
 
     found = contents(build(dataset, world.pools, database, marts=RANGED).database)
 
-    expected = contents(build(dataset, world.pools, tmp_path / "new.duckdb", marts=RANGED).database)
-    assert [name for name in RANGED if not found[name].equals(expected[name])] == []
+    assert [name for name in RANGED if not found[name].equals(second.expected[name])] == []
 
 
-def test_a_changed_condition_makes_the_ranges_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_condition_makes_the_ranges_again(
+    first: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once a condition that reads too little is mended, the next build has the right rows."""
     catalog, name = load_catalog(), "fee_capture_block"
     model = catalog.by_name[name]
@@ -184,7 +210,7 @@ def test_a_changed_condition_makes_the_ranges_again(tmp_path: Path, monkeypatch:
     reads = {**model.ranges.reads, "mempool_residence": "first_cut_no >= getvariable('range_from')"}
     wrong = replace(model, ranges=InRanges(by=model.ranges.by, reads=reads))
     models = tuple(wrong if each.name == name else each for each in catalog.models)
-    world, database = planted(tmp_path, 1), tmp_path / "a.duckdb"
+    world, database = first.world, tmp_path / "a.duckdb"
     with monkeypatch.context() as before:
         before.setattr(engine, "load_catalog", lambda: Catalog(models=models, macros=catalog.macros))
         before.setattr(engine, "sources_hash", lambda: "those of the wrong condition")
@@ -192,8 +218,7 @@ def test_a_changed_condition_makes_the_ranges_again(tmp_path: Path, monkeypatch:
 
     found = build(world.whole, world.pools, database, marts=[name])
 
-    right = build(world.whole, world.pools, tmp_path / "right.duckdb", marts=[name])
-    assert contents(found.database)[name].equals(contents(right.database)[name])
+    assert contents(found.database)[name].equals(first.expected[name])
 
 
 def test_a_range_that_fails_leaves_no_view_in_front_of_a_relation(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from collector.regtest.block_assembly import Candidate, feerate_order, fill, first_come_order
+from collector.regtest.block_assembly import Candidate, feerate_packages, fill, first_come_order
 
 BLOCK_WU: Final = 40_000
 ROUNDS: Final = 12  # blocks of each pool; a block in which most places are sold shows no order
@@ -95,7 +95,7 @@ class Miner:
         paid = [entry for entry in self.view.values() if entry.is_planted]
         paid.append(self._entry(PRIVATE + self.n_sent, self.draw.uniform(0, 1), is_planted=True))
         room_wu = BLOCK_WU - sum(entry.weight_wu for entry in paid)
-        chosen = fill(waiting, feerate_order(waiting), weight_wu=room_wu)
+        chosen = fill(waiting, feerate_packages(waiting), weight_wu=room_wu)
         self.world.sold |= {label(entry) for entry in paid}
         if self.scenario.sale == "first":
             return paid + chosen
@@ -131,7 +131,7 @@ class Miner:
         vsize_vb = self.draw.randrange(110, 300)
         any_waits = any(not entry.is_planted for entry in self.view.values())
         is_child = any_waits and not is_planted and self.draw.random() < CHILD_RATIO
-        waiting = [txid for txid, entry in self.view.items() if is_child and not entry.is_planted]
+        waiting = [txid for txid, entry in self.view.items() if not entry.is_planted] if is_child else []
         return Candidate(
             txid=f"{number:064x}",
             raw=b"",
@@ -145,7 +145,7 @@ class Miner:
 
     def _write_template(self, view: View, height: int, taken_at: float) -> None:
         """Write what a stock node would mine from `view`, and what it would take next."""
-        chosen = fill(view, feerate_order(view), weight_wu=3 * BLOCK_WU // 2)
+        chosen = fill(view, feerate_packages(view), weight_wu=3 * BLOCK_WU // 2)
         parent = f"b{height - 1}" if height > 1 else ""
         row = {"taken_at": taken_at, "prev_hash": parent, "height": height, "trigger": "timer"}
         self.world.tables["templates"].append(row | {"n_tx": len(chosen)})
@@ -164,7 +164,7 @@ class Miner:
         view = {entry.txid: entry for entry in chosen}
         effective = {
             txid: sum(view[each].fee_sat for each in package) / sum(view[each].vsize_vb for each in package)
-            for package in feerate_order(view)
+            for package in feerate_packages(view)
             for txid in package
         }
         self.world.tables["transactions"] += [
@@ -187,7 +187,7 @@ def label(entry: Candidate) -> str:
 
 
 def _by_feerate(view: Mapping[str, Candidate]) -> list[Candidate]:
-    return fill(view, feerate_order(view), weight_wu=BLOCK_WU)
+    return fill(view, feerate_packages(view), weight_wu=BLOCK_WU)
 
 
 def _stock(miner: Miner) -> list[Candidate]:
@@ -216,7 +216,7 @@ def _first_come(miner: Miner) -> list[Candidate]:
 def _sorted_first_come(miner: Miner) -> list[Candidate]:
     """Choose by time of entry, and sort what was chosen by feerate."""
     chosen = {entry.txid: entry for entry in _first_come(miner)}
-    return [chosen[txid] for package in feerate_order(chosen) for txid in package]
+    return [chosen[txid] for package in feerate_packages(chosen) for txid in package]
 
 
 def _parents_first(entries: Iterable[Candidate]) -> list[Candidate]:
