@@ -126,7 +126,8 @@ def test_the_manifest_says_what_was_run(tmp_path: Path) -> None:
             {"block_hash": "a2", "prev_hash": "a1", "height": 8, "header_time": 600},
         ],
     }
-    result = build(write_world(tmp_path / "dataset", tables), RULES, tmp_path / "analysis.duckdb")
+    dataset = write_world(tmp_path / "dataset", tables)
+    result = build(dataset, RULES, tmp_path / "analysis.duckdb", marts=["run_manifest"])
 
     with open_database(result.database) as connection:
         manifest = dict(connection.execute("SELECT key, value FROM run_manifest").fetchall())

@@ -63,12 +63,17 @@ def test_every_recorded_column_reaches_the_analyses(catalog: Catalog) -> None:
     assert lacking == {"block_arrivals.is_catch_up"}  # the model says it as `pulled`
 
 
-def test_heads_tell_the_columns_that_there_are(catalog: Catalog, tmp_path: Path) -> None:
-    """Each head lists the names, order and types of columns that DESCRIBE gives for the built relation."""
-    dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a", "height": 1}]})
-    result = build(dataset, RULES, tmp_path / "analysis.duckdb")
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a dataset of one block."""
+    folder = tmp_path_factory.mktemp("catalog")
+    dataset = write_world(folder / "dataset", {"blocks": [{"block_hash": "a", "height": 1}]})
+    return build(dataset, RULES, folder / "analysis.duckdb").database
 
-    with open_database(result.database) as connection:
+
+def test_heads_tell_the_columns_that_there_are(catalog: Catalog, database: Path) -> None:
+    """Each head lists the names, order and types of columns that DESCRIBE gives for the built relation."""
+    with open_database(database) as connection:
         for model in catalog.models:
             if model.columns:
                 rows = connection.execute(f"DESCRIBE {model.name}").fetchall()
@@ -132,10 +137,8 @@ def test_macros_do_what_their_tests_say(catalog: Catalog) -> None:
     assert selects == catalog.macros.lower().count("create macro")
 
 
-def test_no_number_depends_on_the_order_in_which_threads_read(catalog: Catalog, tmp_path: Path) -> None:
+def test_no_number_depends_on_the_order_in_which_threads_read(catalog: Catalog, database: Path) -> None:
     """No mart sums floating-point numbers by a plain aggregate, as DuckDB binds it; ordered_sum does not."""
-    dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a", "height": 1}]})
-    database = build(dataset, RULES, tmp_path / "analysis.duckdb").database
     with connect(database, read_only=True) as connection:
         for model in catalog.layer("staging"):  # plans of views on files cannot be written down
             connection.execute(f"CREATE TEMP TABLE {model.name} AS FROM main.{model.name} LIMIT 0")

@@ -12,12 +12,13 @@ from analysis.engine import build
 from analysis.late import early_name
 from analysis.parts import PartsFolder, parts_folder
 from tests.analysis.days import PlantedDays
-from tests.analysis.test_same_build import contents
+from tests.analysis.test_same_build import Contents, contents
 from tests.bench.planted_world import Size
 
 LATE = [model for model in load_catalog().layer("marts") if model.late is not None]
 NAMES = [model.name for model in LATE]
 POOL = "cedar"
+FEW = ("feerate_age_block", "far_ahead")
 FEATURES = {"block_features", "policy_trials"}  # no transaction of a planted world has a feature
 
 
@@ -30,43 +31,54 @@ def changed_rules(pools: Path, folder: Path) -> Path:
 
 
 def test_a_changed_rule_makes_no_early_part_and_every_row_right(tmp_path: Path) -> None:
-    """The parts without pools stay, and the marts equal those made as a whole, bit for bit, for two seeds."""
-    for seed in (1, 2):
-        folder = tmp_path / str(seed)
-        world = PlantedDays(folder, Size(n_blocks=300, entering=12, taken=9, seed=seed))
-        rules, database = changed_rules(world.pools, folder / "changed"), folder / "a.duckdb"
-        first = contents(build(world.whole, world.pools, database, marts=NAMES).database)
-        early = {
-            path: path.stat().st_mtime_ns
-            for name in NAMES
-            for path in (parts_folder(database) / early_name(name)).iterdir()
-        }
-        assert early
+    """The parts without pools stay, and the marts equal those made as a whole, bit for bit."""
+    world = PlantedDays(tmp_path, Size(n_blocks=200, entering=12, taken=9))
+    rules, database = changed_rules(world.pools, tmp_path / "changed"), tmp_path / "a.duckdb"
+    first = contents(build(world.whole, world.pools, database, marts=NAMES).database)
+    early = {
+        path: path.stat().st_mtime_ns
+        for name in NAMES
+        for path in (parts_folder(database) / early_name(name)).iterdir()
+    }
+    assert early
 
-        build(world.whole, rules, database, marts=NAMES)
+    build(world.whole, rules, database, marts=NAMES)
 
-        found = contents(database)
-        whole = build(world.whole, rules, folder / "whole.duckdb", marts=NAMES, is_cut=False)
-        expected = contents(whole.database)
-        assert [name for name in NAMES if not found[name].equals(expected[name])] == []
-        moved = {name for name in NAMES if POOL in first[name]["pool"].to_pylist()}
-        assert moved == {name for name in NAMES if not found[name].equals(first[name])}
-        assert moved >= set(NAMES) - FEATURES
-        assert {path: path.stat().st_mtime_ns for path in early} == early
+    found = contents(database)
+    whole = build(world.whole, rules, tmp_path / "whole.duckdb", marts=NAMES, is_cut=False)
+    expected = contents(whole.database)
+    assert [name for name in NAMES if not found[name].equals(expected[name])] == []
+    moved = {name for name in NAMES if POOL in first[name]["pool"].to_pylist()}
+    assert moved == {name for name in NAMES if not found[name].equals(first[name])}
+    assert moved >= set(NAMES) - FEATURES
+    assert {path: path.stat().st_mtime_ns for path in early} == early
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> PlantedDays:
+    """Plant a world of three days."""
+    return PlantedDays(tmp_path_factory.mktemp("days"), Size(n_blocks=300, entering=12, taken=9))
+
+
+@pytest.fixture(scope="module")
+def changed_whole(world: PlantedDays, tmp_path_factory: pytest.TempPathFactory) -> Contents:
+    """Make marts of the world as a whole, with a changed rule."""
+    folder = tmp_path_factory.mktemp("whole")
+    rules = changed_rules(world.pools, folder / "changed")
+    return contents(build(world.whole, rules, folder / "a.duckdb", marts=FEW, is_cut=False).database)
 
 
 @pytest.mark.parametrize("rows", [1, 300])
 def test_a_new_day_fills_in_the_last_parts_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+    world: PlantedDays, changed_whole: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     """The first part of a mart of many rows stays until a rule changes; no row differs from a whole mart."""
     monkeypatch.setattr(incremental, "GROUP_ROWS", rows)
-    world = PlantedDays(tmp_path, Size(n_blocks=500, entering=12, taken=9))
-    dataset, database, marts = tmp_path / "dataset", tmp_path / "a.duckdb", ["feerate_age_block", "far_ahead"]
+    dataset, database = tmp_path / "dataset", tmp_path / "a.duckdb"
 
     def files_after(days: list[str], rules: Path) -> list[str]:
         world.add(dataset, days)
-        build(dataset, rules, database, marts=marts)
+        build(dataset, rules, database, marts=FEW)
         return PartsFolder(parts_folder(database)).state.in_ranges["feerate_age_block"].files
 
     first, *others = files_after(world.days[:-1], world.pools)
@@ -79,8 +91,7 @@ def test_a_new_day_fills_in_the_last_parts_alone(
     rules = changed_rules(world.pools, tmp_path / "changed")
     assert first not in files_after([], rules)
     found = contents(database)
-    expected = contents(build(dataset, rules, tmp_path / "whole.duckdb", marts=marts, is_cut=False).database)
-    assert [name for name in marts if not found[name].equals(expected[name])] == []
+    assert [name for name in FEW if not found[name].equals(changed_whole[name])] == []
 
 
 def test_what_reads_no_pool_is_kept_when_a_rule_changes(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ of dates.
 """
 
 import datetime as dt
+import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
@@ -38,6 +40,7 @@ PANEL_PX: Final = 400  # one of two panels beside each other
 NARROW_PX: Final = 358  # a figure on a phone
 ROW_HEIGHT_PX: Final = 26
 PERCENT_LABEL: Final = "format(100 * datum.value, '.3~g') + '\u00a0%'"
+DRAWINGS: Final = 128  # so many are kept, of some 100 kB at most
 MAX_POINTED_DAYS: Final = 31  # a line over more days has no dots
 _WIDE_FROM_PX: Final = 600
 _PX_PER_TICK: Final = 120
@@ -71,7 +74,7 @@ def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -
     specification = chart.to_dict(validate=False)
     specification["config"] = _config()  # `configure` would copy the chart and all its layers once more
     # Vega wrote this text and escaped every string in it.
-    root = ET.fromstring(vl_convert.vegalite_to_svg(specification))  # noqa: S314 - we made it
+    root = ET.fromstring(_svg(json.dumps(specification)))  # noqa: S314 - we made it
     if any(element.get("fill") == UNKNOWN_FILL for element in root.iter()):
         root.insert(0, _hatch())
     _clean(root, name)
@@ -86,6 +89,12 @@ def draw(chart: alt.TopLevelMixin, *, name: str, title: str, description: str) -
         element.text = text
         root.insert(0, element)
     return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 - serialised, so escaped
+
+
+@lru_cache(maxsize=DRAWINGS)
+def _svg(specification: str) -> str:
+    """Draw a chart, which takes half of the time of a report; a server's next build changes few of them."""
+    return str(vl_convert.vegalite_to_svg(specification))
 
 
 def _config() -> dict[str, Any]:
