@@ -22,6 +22,7 @@ from analysis.cli import main
 from analysis.engine import build
 from analysis.relations import RAW_TABLES
 from collector.dataset.schema import TABLES
+from tests.analysis.shared_build import RULES
 from tests.analysis.world import label_bytes, write_world
 
 ESCAPE = "\x1b[31mred\x1b[0m"
@@ -203,7 +204,7 @@ def test_a_long_table_is_cut_and_says_so(tmp_path: Path) -> None:
     """A table shows 40 rows unless --limit says otherwise; CSV and JSON have all rows."""
     blocks = [{"block_hash": f"a{i}", "prev_hash": f"a{i - 1}", "height": i} for i in range(1, 51)]
     database = tmp_path / "analysis.duckdb"
-    run("build", "--dataset", write_world(tmp_path / "dataset", {"blocks": blocks}), "--database", database)
+    build(write_world(tmp_path / "dataset", {"blocks": blocks}), RULES, database, marts=["chain_blocks"])
 
     short, long = (
         run("show", "chain_blocks", "--database", database, *more) for more in ([], ["--limit", "99"])
@@ -228,7 +229,7 @@ def test_staging_without_its_dataset_is_one_sentence(tmp_path: Path) -> None:
     """After the dataset is deleted, `show` shows marts; for a staging view it prints what to do."""
     dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a1", "height": 1}]})
     database = tmp_path / "analysis.duckdb"
-    run("build", "--dataset", dataset, "--database", database)
+    build(dataset, RULES, database, marts=["chain_blocks"])
     shutil.rmtree(dataset)
 
     assert run("show", "chain_blocks", "--database", database).returncode == 0

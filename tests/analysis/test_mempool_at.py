@@ -38,7 +38,7 @@ def drawn_steps(seed: int) -> Iterator[tuple[Any, ...]]:
             yield (kind,)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_moment_shows_what_waited_then(shared: SharedBuild, seed: int) -> None:
     """At every moment of a drawn history, the transactions and their chunk feerates are those of the node."""
     world = World()
@@ -141,7 +141,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     entries = [{"txid": f"t{number}", "entered_at": 110 + number, "fee_sat": 500} for number in range(3)]
     write_world(folder / "dataset", {"mempool_txs": entries, "coverage": coverage})
-    return build(folder / "dataset", RULES, folder / "a.duckdb").database
+    return build(folder / "dataset", RULES, folder / "a.duckdb", marts=MARTS).database
 
 
 def test_the_command_tells_the_verdict_first(database: Path) -> None:

@@ -19,7 +19,7 @@ from collector.dataset.schema import TABLES
 from tests.bench.planted_files import CHAIN, write_world
 from tests.bench.planted_world import Size, simulate
 
-SIZE = Size(n_blocks=80, entering=64, taken=48)
+SIZE = Size(n_blocks=80, entering=24, taken=18)
 # Where and when a build was made: the one table that differs.
 EXEMPT = {"build_log"}
 Contents = dict[str, pa.Table]

@@ -23,6 +23,12 @@ from tests.analysis.shared_build import RULES
 from tests.analysis.test_cli import run
 from tests.analysis.world import START, label_bytes, write_world
 
+# What the events are found in.
+MARTS = (
+    *("block_pool", "chain_blocks", "pool_life", "pool_share_window", "stale_branches"),
+    *("run_manifest", "template_audit", "template_audit_block"),
+)
+
 SECRET = "a secret of a test"  # noqa: S105 - of a test
 WAIT_S = 60
 EVENT = Event("reorganisation:00", "reorganisation", None, "A node left a branch.", "/blocks/3")
@@ -229,7 +235,8 @@ def eventful(folder: Path, n_blocks: int) -> Path:
         for height in range(1, n_blocks + 1)
     ]
     blocks[0].pop("prev_hash")
-    return build(write_world(folder / "dataset", {"blocks": blocks}), RULES, folder / "a.duckdb").database
+    dataset = write_world(folder / "dataset", {"blocks": blocks})
+    return build(dataset, RULES, folder / "a.duckdb", marts=MARTS).database
 
 
 def test_a_tag_that_no_rule_names_is_an_event(tmp_path: Path) -> None:
@@ -255,9 +262,8 @@ def test_a_tag_that_no_rule_names_is_an_event(tmp_path: Path) -> None:
         for height, coinbase in enumerate(coinbases, start=1)
     ]
     blocks[0].pop("prev_hash")
-    database = build(
-        write_world(tmp_path / "dataset", {"blocks": blocks}), RULES, tmp_path / "a.duckdb"
-    ).database
+    dataset = write_world(tmp_path / "dataset", {"blocks": blocks})
+    database = build(dataset, RULES, tmp_path / "a.duckdb", marts=MARTS).database
     results = Results(database)
     (event,) = [each for each in results.read(events) if each.kind == "new_tag"]
     results.close()
