@@ -201,8 +201,8 @@ class Webhook:
             return f"it cannot be reached ({type(error).__name__})"
 
     def _drop(self, reason: str) -> None:
-        self.counts["dropped"] += 1
         typer.echo(f"pool-analysis: an event was not told to {inert(self.target.host)}: {reason}", err=True)
+        self.counts["dropped"] += 1  # last: who sees it finds the line as well
 
 
 class Alerts:
