@@ -25,7 +25,7 @@ from analysis.tasks import Workplace, _read_batch, make_part
 from analysis.warehouse.workers import _attempt, open_workers
 from collector.dataset.open import Dataset
 from tests.analysis.days import PlantedDays
-from tests.analysis.test_same_build import contents
+from tests.analysis.test_same_build import Contents, contents
 from tests.analysis.warehouse.build_elsewhere import MARTS, RANGED
 from tests.bench.planted_world import Size
 
@@ -43,6 +43,13 @@ needs_spark = pytest.mark.skipif(
 def world(tmp_path_factory: pytest.TempPathFactory) -> PlantedDays:
     """Plant a world of some days."""
     return PlantedDays(tmp_path_factory.mktemp("world"), Size(n_blocks=400, entering=24, taken=18, seed=1))
+
+
+@pytest.fixture(scope="module")
+def expected(world: PlantedDays, tmp_path_factory: pytest.TempPathFactory) -> Contents:
+    """Make the marts of the world in this process, each as a whole."""
+    database = tmp_path_factory.mktemp("expected") / "a.duckdb"
+    return contents(build(world.whole, world.pools, database, marts=MARTS, is_cut=False).database)
 
 
 class Cluster:
@@ -104,7 +111,9 @@ def _parent(folder: Path) -> Path:
 
 @needs_spark
 @pytest.mark.timeout(900)
-def test_marts_of_workers_are_those_of_one_process(world: PlantedDays, tmp_path: Path) -> None:
+def test_marts_of_workers_are_those_of_one_process(
+    world: PlantedDays, expected: Contents, tmp_path: Path
+) -> None:
     """Two workers, killed in the midst of their work: the marts are those of a local build, bit for bit."""
     database = tmp_path / "a.duckdb"
     with cluster(world, world.whole, database) as running:
@@ -115,7 +124,6 @@ def test_marts_of_workers_are_those_of_one_process(world: PlantedDays, tmp_path:
         assert running.process.wait(WAIT_S) == 0, running.log.read_text()[-3000:]
     assert pids
 
-    expected = contents(build(world.whole, world.pools, tmp_path / "b.duckdb", marts=MARTS).database)
     found = contents(database)
     assert [name for name in MARTS if not found[name].equals(expected[name])] == []
     assert all(expected[name].num_rows for name in MARTS)
@@ -124,7 +132,9 @@ def test_marts_of_workers_are_those_of_one_process(world: PlantedDays, tmp_path:
 
 @needs_spark
 @pytest.mark.timeout(900)
-def test_a_build_that_is_killed_keeps_what_its_workers_made(world: PlantedDays, tmp_path: Path) -> None:
+def test_a_build_that_is_killed_keeps_what_its_workers_made(
+    world: PlantedDays, expected: Contents, tmp_path: Path
+) -> None:
     """The former database can be read, and the next build, a local one, uses the finished parts."""
     dataset, database = tmp_path / "dataset", tmp_path / "a.duckdb"
     world.add(dataset, world.days[:1])
@@ -146,7 +156,6 @@ def test_a_build_that_is_killed_keeps_what_its_workers_made(world: PlantedDays, 
         file: kept[file] for file in kept if file in after
     }
     assert len(kept.keys() & after.keys()) > 2
-    expected = contents(build(dataset, world.pools, tmp_path / "b.duckdb", marts=MARTS).database)
     found = contents(database)
     assert [name for name in MARTS if not found[name].equals(expected[name])] == []
 
