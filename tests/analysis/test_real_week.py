@@ -20,6 +20,10 @@ from tests.analysis.world import contract_row
 pytestmark = pytest.mark.data
 PROVIDER = Origin("blockchair", "see its terms", "https://blockchair.com/dumps")
 PRICES = Origin("brk", "MIT", "https://github.com/bitcoinresearchkit/brk")
+MARTS = (
+    *("block_work", "concentration_index", "hashrate", "label_summary", "owner_share", "pool_share"),
+    "revenue",
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +46,7 @@ def database(week: pd.DataFrame, data_dir: Path, tmp_path_factory: pytest.TempPa
     for file in sorted((data_dir / "blockchair-2025-03").glob("*.tsv")):
         store_import(dataset, read_import("blocks", file, PROVIDER))
     store_import(dataset, read_import("prices", data_dir / "brk" / "date_price_ohlc.json", PRICES))
-    return build(root, default_rules_dir(), root.parent / "week.duckdb").database
+    return build(root, default_rules_dir(), root.parent / "week.duckdb", marts=MARTS).database
 
 
 def block_row(table: Table, row: Any) -> dict[str, Any]:
