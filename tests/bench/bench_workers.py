@@ -1,22 +1,29 @@
-"""Replay measured times of builds on many simulated workers, and print how much of their time they work.
+"""Build with one and two processes beside the build, and replay measured times on many simulated workers.
 
     python -m tests.bench.bench_workers [--blocks N] [--out FILE] [--smoke]
 
-Two builds of planted worlds, the second of a fifth of the blocks, with one thread of DuckDB each, tell what
-each part, file and check costs in processor time. The schedules are computed (tests/bench/replay.py): no
+First come builds with a database of their own: in this process with one thread, and with one and two others
+that work for it. Their ratios say something on a machine with two idle cores.
+
+Then two builds of planted worlds, the second of a fifth of the blocks, with one thread of DuckDB each, tell
+what each part, file and check costs in processor time. The schedules are computed (tests/bench/replay.py): no
 other machine takes part. A longer history is the larger world, repeated: so many more ranges of the same
 costs, and as much more of what is made as a whole. What the process that schedules does is taken as a fixed
-time and a time per day, from both worlds. With --smoke worlds of few blocks stand for the measured ones, so
+time and a time per day, from both worlds. With --smoke a world of few blocks stands for one of 28 days, so
 that the figures say nothing.
 """
 
 import argparse
 import json
 import tempfile
+import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from analysis import engine
+from analysis.processes import memory_of_each_gb, open_processes
 from gpuhash.measure import machine
 from tests.bench.bench_analysis import ROOT, SMOKE_BLOCKS, say, world
 from tests.bench.part_times import PartTimes, measure_parts
@@ -37,6 +44,9 @@ MIN_EFFICIENCY: Final = 0.8
 JUDGED_WORKERS: Final = 64
 JUDGED_DAYS: Final = 365
 SHORTER: Final = 5
+REAL_WORKERS: Final = (0, 1, 2)
+MIN_SPEEDUP: Final = 1.7
+MAX_SLOWER: Final = 1.15
 MEMORY_GB: Final = 8.0
 
 
@@ -44,9 +54,10 @@ def main() -> None:
     """Measure, replay, write JSON."""
     options = parse()
     n_blocks = SMOKE_BLOCKS * SHORTER if options.smoke else options.blocks
-    n_days = n_blocks / BLOCKS_PER_DAY
+    n_days = DAYS[0] if options.smoke else n_blocks / BLOCKS_PER_DAY
     shorter, times = measured(n_blocks // SHORTER), measured(n_blocks)
     graph = nodes(times.parts)
+    built_s = {n: build_s(n_blocks, n) for n in REAL_WORKERS}
     facts: dict[str, Any] = {
         "machine": asdict(machine.describe()),
         "is_simulation": True,
@@ -55,7 +66,11 @@ def main() -> None:
         "shorter": {"alone_s": shorter.alone_s, "beside_s": shorter.beside_s},
         "made_whole_s": largest_whole(graph),
         "efficiency": {},
+        "built_s": built_s,
+        "judgements": ratios(built_s),
     }
+    shown = ", ".join(f"{n or 'none'}: {one:.1f} s" for n, one in built_s.items())
+    say(f"builds by the number of processes beside the one that schedules: {shown}")
     say(f"{times.all_s:.0f} s of a processor, {times.rest_s:.1f} s of them of the process that schedules")
     for days in DAYS:
         factor = days / n_days
@@ -75,7 +90,7 @@ def main() -> None:
         for kind, by_workers in found.items():
             shown = ", ".join(f"{n}: {one:.2f}" for n, one in by_workers.items())
             say(f"{days:,} days, simulated efficiency of {kind}, by workers: {shown}")
-    facts["judgements"] = {
+    facts["judgements"] |= {
         f"simulated efficiency {found[JUDGED_WORKERS]:.2f} of {kind} with {JUDGED_WORKERS} workers over"
         f" {JUDGED_DAYS} days, at least {MIN_EFFICIENCY}": found[JUDGED_WORKERS] >= MIN_EFFICIENCY
         for kind, found in facts["efficiency"][JUDGED_DAYS].items()
@@ -84,6 +99,33 @@ def main() -> None:
         say(f"{'holds' if holds else 'FAILS'}: {line}")
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
     say(f"written: {options.out}")
+
+
+def build_s(n_blocks: int, n_workers: int) -> float:
+    """Build a database with one thread and so many processes that work for it; return the seconds."""
+    folder = world(n_blocks)
+    with tempfile.TemporaryDirectory(dir=folder) as work, ExitStack() as stack:
+        workers = stack.enter_context(open_processes(n_workers)) if n_workers else None
+        begun_s = time.perf_counter()
+        result = engine.build(
+            folder / "dataset",
+            folder / "pools",
+            Path(work, "a.duckdb"),
+            memory_gb=memory_of_each_gb(MEMORY_GB, n_workers),
+            threads=1,
+            workers=workers,
+        )
+        assert not result.failed_checks, result.failed_checks
+        return time.perf_counter() - begun_s
+
+
+def ratios(built_s: dict[int, float]) -> dict[str, bool]:
+    """Return the judgements on real processes, each with whether it holds."""
+    faster, slower = built_s[1] / built_s[2], built_s[1] / built_s[0]
+    return {
+        f"two processes are {faster:.2f} times as fast as one, at least {MIN_SPEEDUP}": faster >= MIN_SPEEDUP,
+        f"one process takes {slower:.2f} of the time of none, at most {MAX_SLOWER}": slower <= MAX_SLOWER,
+    }
 
 
 def measured(n_blocks: int) -> PartTimes:
