@@ -213,5 +213,5 @@ def test_a_query_that_fails_is_not_tried_again(world: PlantedDays, tmp_path: Pat
     place = Workplace(dataset=world.whole, chain="main", folder=tmp_path, inputs={}, memory_gb=1)
     task = Task(mart="block_order", name="block_order", inputs={"its range": "0"}, rows={})
 
-    assert isinstance(_attempt(place, task), duckdb.Error)
+    assert isinstance(_attempt(partial(make_part, place, task)), duckdb.Error)
     assert list(tmp_path.glob("*/*")) == []
