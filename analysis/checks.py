@@ -8,7 +8,7 @@ table `check_results` of the database, so that the report can show them.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 import duckdb
 
@@ -27,8 +27,6 @@ TOGETHER_ROWS: Final = 1_000_000  # of files that one query looks at for equal k
 
 # Returns the number of rows of each query.
 Count = Callable[[Sequence[str]], list[int]]
-# The same for a check of a name that reads some relations; None where other processes are not to be used.
-Elsewhere = Callable[[str, frozenset[str], Sequence[str]], list[int] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +85,28 @@ class EarlierChecks:
     stored: Mapping[str, Stored] = field(default_factory=dict)
 
 
+class Others(Protocol):
+    """Declares how other processes count rows for checks; see analysis/incremental.py."""
+
+    def counted(self, check: str, reads: frozenset[str], queries: Sequence[str]) -> list[int] | None:
+        """Return the number of rows of each query of a check; None where this process is quicker."""
+
+    def drop_waiting(self) -> None:
+        """Cancel the queries that were not begun, after an error."""
+
+
 def run_checks(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     earlier: EarlierChecks | None = None,
     *,
     n_at_once: int = 1,
-    elsewhere: Elsewhere = lambda *_: None,
+    others: Others | None = None,
 ) -> tuple[CheckResult, ...]:
     """Run every check of the catalog, and for each model a check that its grain is unique.
 
-    `n_at_once` of them run at the same time, but one by one where memory runs out. `elsewhere` may have other
-    processes count their rows.
+    `n_at_once` of them run at the same time, but one by one where memory runs out. `others` may count their
+    rows.
 
     The results are returned, and stored in the table `check_results`. With `earlier`, a check whose inputs
     did not change is not run: its earlier result is used. The results of this run are then written into
@@ -107,7 +115,7 @@ def run_checks(
 
     def result(check: _Check, own: duckdb.DuckDBPyConnection) -> CheckResult:
         def count(queries: Sequence[str]) -> list[int]:
-            found = elsewhere(check.name, check.reads, queries)
+            found = None if others is None else others.counted(check.name, check.reads, queries)
             return [_count(own, query) for query in queries] if found is None else found
 
         return _run(own, check, count) if earlier is None else _run_if_changed(own, check, earlier, count)
@@ -116,7 +124,8 @@ def run_checks(
         results = tuple(result(check, connection) for check in _checks(catalog))
     else:
         try:
-            results = tuple(in_threads(connection, n_at_once, result, _checks(catalog)))
+            give_up = (lambda: None) if others is None else others.drop_waiting
+            results = tuple(in_threads(connection, n_at_once, result, _checks(catalog), give_up))
         except duckdb.OutOfMemoryException:
             return run_checks(connection, catalog, earlier)
     connection.execute(

@@ -132,11 +132,12 @@ def in_threads(
     n_threads: int,
     work: Callable[[Item, duckdb.DuckDBPyConnection], Result],
     items: Iterable[Item],
+    give_up_more: Callable[[], object] = lambda: None,
 ) -> list[Result]:
     """Return `work(item, cursor)` for each item, in order; so many threads work at the same time.
 
-    Each has a further connection to the database. After an error no other item is begun, and the queries that
-    run are stopped; the first error is raised when they have ended.
+    Each has a further connection to the database. After an error no other item is begun, the queries that run
+    are stopped, and `give_up_more` is called; the first error is raised when all have ended.
     """
     with open_cursors(connection, n_threads) as cursors, ThreadPoolExecutor(n_threads) as threads:
 
@@ -148,6 +149,7 @@ def in_threads(
             for future in begun:
                 future.cancel()
             cursors.interrupt()
+            give_up_more()
 
         begun: list[Future[Result]] = []
         with given_up_after_an_error(begun, give_up):

@@ -101,7 +101,8 @@ def build(
     read nothing else run. DuckDB takes at most `memory_gb` of memory (by default four fifths) and puts the
     rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
     time, not a digit. A mart of at most `inside_bytes` of Parquet becomes a table. Without `is_cut` every
-    mart is made as a whole. `workers` make the ranges and larger marts, each with at most `memory_gb`.
+    mart is made as a whole. `workers` read new files, make ranges and larger marts and run checks, each
+    with at most `memory_gb`.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
     were made before the error are kept, and the next build uses them.
@@ -180,13 +181,9 @@ class _Build:
         earlier = EarlierChecks(fingerprints, self.parts.state.checks, self.marts.stored)
         with open_cursors(connection, 1) as cursors, cursors.lent() as cursor, ThreadPoolExecutor(1) as aside:
             commented = aside.submit(write_comments, cursor, self.catalog)
-            checks = run_checks(
-                connection,
-                self.catalog,
-                earlier,
-                n_at_once=self.marts.n_at_once,
-                elsewhere=self.marts.counted,
-            )
+            with self.marts.counting() as others:
+                n_at_once = self.marts.n_at_once
+                checks = run_checks(connection, self.catalog, earlier, n_at_once=n_at_once, others=others)
             commented.result()
         self._facts["checks"] = [asdict(check) for check in checks]
         known = self.marts.rows_of_stored

@@ -3,9 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import closing, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 import duckdb
@@ -117,6 +118,7 @@ class IncrementalMarts:
         self._n_rows = {name: content.n_rows for name, content in self.raw.items()}  # and of stored marts
         self._walker = Ranges(self.catalog, self.stored, self._n_rows)
         self._crew: Crew | None = None
+        self._counters: ThreadPoolExecutor | None = None
         self._telling = threading.Lock()
         self._is_given_up = False
 
@@ -356,7 +358,8 @@ class IncrementalMarts:
         latest = self.parts.state.in_ranges.get(recipe.name)
         seen = {} if latest is None else latest.rows
         hand_out = None if self._crew is None else self._handing_out(self._crew, recipe)
-        small_rows = SMALL_ROWS if hand_out is None else LEAST_ROWS  # what is larger, others look at
+        # Where a build before this one looked, one query tells which ranges are new.
+        small_rows = SMALL_ROWS if hand_out is None or seen else LEAST_ROWS
         walk = self._walker.walk(connection, model, ranges, found, seen, small_rows=small_rows)
         self._begin(recipe.mart, steps)
         with closing(walk):  # while the connection is open, also after an error
@@ -389,7 +392,7 @@ class IncrementalMarts:
 
         def hand_out(one: OneRange) -> Future[Made]:
             made_before = before.get(str(one.rows.first_key), ())
-            return crew.begin(replace(task, range_rows=one.rest, made_before=made_before))
+            return crew.begin(replace(task, range_rows=one.for_other_process, made_before=made_before))
 
         return hand_out
 
@@ -428,18 +431,35 @@ class IncrementalMarts:
 
     def counted(self, check: str, reads: frozenset[str], queries: Sequence[str]) -> list[int] | None:
         """Have other processes count the rows of each query of a check; None where this one is quicker."""
-        if self.hands is None or self.n_rows_below(reads) < LEAST_ROWS:
+        if self.hands is None or self._counters is None or self.n_rows_below(reads) < LEAST_ROWS:
             return None
         rows = {name: self._rows[name] for name in self._below(reads) if name in self._rows}
-        return self.hands.counted(check, reads, rows, queries)
+        count = partial(self.hands.counted, check, reads, rows)
+        return [future.result() for future in [self._counters.submit(count, query) for query in queries]]
+
+    def drop_waiting(self) -> None:
+        """Cancel the queries of checks that other processes have not begun."""
+        if self._counters is not None:
+            self._counters.shutdown(wait=False, cancel_futures=True)
+
+    @contextmanager
+    def counting(self) -> Iterator["IncrementalMarts"]:
+        """Let `counted` have as many queries run as there are other processes, in a `with` block."""
+        if self.hands is None:
+            yield self
+            return
+        with ThreadPoolExecutor(self.hands.n_at_once) as self._counters:
+            yield self
+        self._counters = None
 
     def n_rows_below(self, relations: Collection[str]) -> int:
-        """Return the number of rows of some relations and of the stored ones that they are made of."""
+        """Return the number of rows of some relations, of views those of the stored relations below them."""
         return sum(self._n_rows.get(name, 0) for name in self._below(relations))
 
     def _below(self, relations: Collection[str]) -> set[str]:
-        below = (self.catalog.stored_below(name) for name in relations if name in self.catalog.by_name)
-        return {*relations, *(name for names in below for name in names)}
+        models = (self.catalog.by_name.get(name) for name in relations)
+        views = [model.name for model in models if model is not None and model.is_view]
+        return {*relations, *(name for view in views for name in self.catalog.stored_below(view))}
 
     def _task(self, recipe: "_Recipe", early: str | None = None) -> Task:
         """Return the task of making one part elsewhere; `early` is the query that reads early parts."""

@@ -130,7 +130,7 @@ def stand_ins(
     catalog: Catalog,
     model: Model,
 ) -> Iterator[None]:
-    """Put the views in front of relations without which a mart has late columns, in a `with` block."""
+    """Put a view in front of the relation that gives a mart its late columns: they are null in the block."""
     views = StandIns(connection, catalog, model, None)
     try:
         views.put()

@@ -1,4 +1,4 @@
-"""Have the parts of marts made by processes of this machine, each with a DuckDB of one thread."""
+"""Have work of a build done by processes of this machine, each with a DuckDB of one thread."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ from analysis.errors import DatabaseError
 from analysis.tasks import Result
 from collector.child_processes import open_process_pool
 
-ATTEMPTS: Final = 3  # at one part, where the processes end in the middle of it
+ATTEMPTS: Final = 3  # at one piece of work, where the processes end in the middle of it
 PRELOADED: Final = ["analysis.tasks"]
 
 
 class ProcessWorkers:
-    """Makes parts of marts in `n_at_once` processes; it implements `analysis.tasks.Workers`.
+    """Does work in `n_at_once` processes; it implements `analysis.tasks.Workers`.
 
-    Where a process is killed, the parts that were being made are made again by new processes.
+    Where a process is killed, the work that was being done is done again by new processes.
     """
 
     def __init__(self, n_at_once: int) -> None:
@@ -40,7 +40,7 @@ class ProcessWorkers:
                 self._replace(pool)
         raise DatabaseError(
             f"processes that worked at {what} were killed {ATTEMPTS} times, probably because memory ran out;"
-            " use fewer --workers or less --memory, and build again: what is made stays"
+            " use fewer --workers or less --memory, and build again: parts that are made stay"
         )
 
     def submit(self, pool: ProcessPoolExecutor, work: Callable[[], Result]) -> "Future[Result]":
@@ -60,7 +60,7 @@ class ProcessWorkers:
 
 @contextmanager
 def open_processes(n_at_once: int) -> Iterator[ProcessWorkers]:
-    """Start processes that make parts of marts, yield them, and end them."""
+    """Start processes that work for builds, yield them, and end them."""
     workers = ProcessWorkers(n_at_once)
     try:
         yield workers

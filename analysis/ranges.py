@@ -136,12 +136,12 @@ class OneRange:
         self._values: dict[str, int | None] = dict(self.rows.variables)
 
     @property
-    def rest(self) -> RangeRows:
-        """Return the range for another process, with those files alone that can hold its rows."""
+    def for_other_process(self) -> RangeRows:
+        """Return what another process needs to go on: those files alone that can hold rows of the range."""
         stored = {
-            each.relation: files.limited_to(files.admitting(each.bounds, self._values))
+            each.relation: one.limited_to(one.admitting(each.bounds, self._values))
             for each in self.rows.read
-            if (files := self.rows.stored.get(each.relation)) is not None
+            if (one := self.rows.stored.get(each.relation)) is not None
         }
         return replace(self.rows, stored=stored, known=dict(self.looks))
 

@@ -47,7 +47,8 @@ class Content(NamedTuple):
 class NewFile(NamedTuple):
     """Names a file of a raw table that is to be read, and the columns whose extents are wanted.
 
-    `path` is relative to the dataset's folder of the chain, the time in nanoseconds since 1970 UTC.
+    `path` is relative to the dataset's folder of the chain. `changed_ns` is the time of its last change, in
+    nanoseconds since 1970 UTC.
     """
 
     table: str

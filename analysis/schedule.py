@@ -25,7 +25,7 @@ Graph = Mapping[str, frozenset[str]]  # by mart, the other marts that it reads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Describes one part of a mart to be made: mart, name and inputs; they name its range, if it is one.
+    """Describes one part of a mart to be made: mart, name and inputs.
 
     `rows` has each stored mart that the query reads, directly or through a view, as the build has it: DuckDB
     plans a query on tables otherwise than one on files. With `early`, the query that reads the early parts of
@@ -61,12 +61,10 @@ class Hands(Protocol):
     def made(self, task: Task) -> Made:
         """Have another process make one part of a mart; return it when it is made."""
 
-    def counted(
-        self, check: str, reads: frozenset[str], rows: Mapping[str, Rows], queries: Sequence[str]
-    ) -> list[int]:
-        """Have other processes count the rows of each query of a check, which reads the relations `reads`.
+    def counted(self, check: str, reads: frozenset[str], rows: Mapping[str, Rows], query: str) -> int:
+        """Have another process count the rows of a query of a check, which reads the relations `reads`.
 
-        `rows` has the stored marts below them. The numbers are returned in order.
+        `rows` has the stored marts below them.
         """
 
 

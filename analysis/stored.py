@@ -86,9 +86,8 @@ class Stored:
 
     def limited_to(self, files: Sequence[File]) -> "Stored":
         """Return the same relation with some of its files only."""
-        if len(files) == len(self.files):
-            return self
-        return replace(self, files=tuple(files), is_limited=True)
+        is_limited = self.is_limited or len(files) < len(self.files)
+        return replace(self, files=tuple(files), is_limited=is_limited)  # a copy, without what is cached
 
     def held(self, files: Sequence[File]) -> list[str]:
         """Return texts that identify the rows of some files; compaction of raw files does not change them."""

@@ -21,10 +21,11 @@ import pyarrow as pa
 from analysis.catalog import Model, load_catalog
 from analysis.database import connect
 from analysis.errors import DatabaseError
+from analysis.fingerprints import versions_hash
 from analysis.incremental import create_input, create_model, create_staging, set_parameters
 from analysis.late import early_name, filling, stand_ins
 from analysis.manifest import sources_hash
-from analysis.parts import Inputs, Part, Rows, file_of, write_part
+from analysis.parts import Inputs, Part, Rows, digest, file_of, write_part
 from analysis.ranges import OneRange, RangeRows, make_range
 from analysis.raw_contents import FileFacts, NewFile, read_files
 from analysis.raw_views import create_views
@@ -39,12 +40,17 @@ FILE_BYTES: Final = 250_000  # a file takes as long as so many bytes, however sm
 Result = TypeVar("Result")
 
 
+def version_hash() -> str:
+    """Return a hash of our code and of the versions of Python and the libraries that compute results."""
+    return digest([sources_hash(), versions_hash()])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
     """Holds the settings that all tasks of one build share: dataset, chain, folder of parts, memory.
 
     `inputs` has the tables that no SQL makes, by name, as Arrow streams. `memory_gb` (10^9 bytes) limits the
-    DuckDB of one worker, which has one thread. `sources` is the hash of our code.
+    DuckDB of one worker, which has one thread. `version` is a hash of our code and of the libraries.
     """
 
     dataset: Path
@@ -52,7 +58,7 @@ class Workplace:
     folder: Path
     inputs: Mapping[str, bytes]
     memory_gb: float | None
-    sources: str = field(default_factory=sources_hash)
+    version: str = field(default_factory=version_hash)
 
 
 class Workers(Protocol):
@@ -61,7 +67,9 @@ class Workers(Protocol):
     n_at_once: int
 
     def call(self, what: str, work: Callable[[], Result]) -> Result:
-        """Have a worker call `work`, which can be pickled; return what it returns. `what` tells people.
+        """Have a worker call `work`, which can be pickled; return what it returns.
+
+        `what` names the work in messages.
 
         Several threads may call this at once. Raises duckdb.Error where a query fails, and AnalysisError
         where the workers cannot be used.
@@ -84,19 +92,10 @@ class HandedOut:
         """Have a worker make one part of a mart; return it when it is made."""
         return self.workers.call(f"a part of {task.mart}", partial(make_part, self.workplace, task))
 
-    def counted(
-        self, check: str, reads: frozenset[str], rows: Mapping[str, Rows], queries: Sequence[str]
-    ) -> list[int]:
-        """Have workers count the rows of each query of a check; return the numbers in order."""
-
-        def count(query: str) -> int:
-            work = partial(count_rows, self.workplace, reads, rows, query)
-            return self.workers.call(f"the check {check}", work)
-
-        if len(queries) == 1:
-            return [count(queries[0])]
-        with ThreadPoolExecutor(self.n_at_once) as threads:
-            return list(threads.map(count, queries))
+    def counted(self, check: str, reads: frozenset[str], rows: Mapping[str, Rows], query: str) -> int:
+        """Have a worker count the rows of a query of a check, and return the number."""
+        work = partial(count_rows, self.workplace, reads, rows, query)
+        return self.workers.call(f"the check {check}", work)
 
 
 def read_elsewhere(
@@ -105,7 +104,7 @@ def read_elsewhere(
     """Have workers read new files of raw tables; return what they found, in order."""
 
     def read(batch: Sequence[NewFile]) -> list[FileFacts]:
-        work = partial(_read_batch, sources_hash(), dataset, memory_gb, batch)
+        work = partial(_read_batch, version_hash(), dataset, memory_gb, batch)
         return workers.call(f"the content of {batch[0].path} and the files after it", work)
 
     with ThreadPoolExecutor(workers.n_at_once) as threads:
@@ -160,27 +159,30 @@ def _batches(files: Sequence[NewFile]) -> Iterator[list[NewFile]]:
 
 
 def _read_batch(
-    sources: str, dataset: Dataset, memory_gb: float | None, files: Sequence[NewFile]
+    of_build: str, dataset: Dataset, memory_gb: float | None, files: Sequence[NewFile]
 ) -> list[FileFacts]:
     """Return what is found in files of raw tables; meanwhile compaction moves no file of the dataset."""
-    _refuse_other_version(sources)
+    _refuse_other_version(of_build)
+    while _kept:  # it would hold as much memory again
+        _kept.pop().close()
     with dataset.read_lock(), connect(memory_gb=memory_gb, threads=1) as connection:
         return read_files(connection, dataset, 1, files)
 
 
-def _refuse_other_version(sources: str) -> None:
-    """Raise DatabaseError where the build, whose code has the hash `sources`, is of another version."""
-    if sources != sources_hash():
+def _refuse_other_version(of_build: str) -> None:
+    """Raise DatabaseError where this process has another version of the software than the build."""
+    if of_build != version_hash():
         raise DatabaseError(
-            "a worker has another version of this software than the build; install the same one"
+            "a worker has another version of this software, of Python or of a library than the build;"
+            " install the same ones"
         )
 
 
 class _Worker:
-    """Holds the DuckDB of a worker process, with which it makes parts of one build."""
+    """Holds the DuckDB of a worker process, with which it makes parts and runs checks of one build."""
 
     def __init__(self, workplace: Workplace) -> None:
-        _refuse_other_version(workplace.sources)
+        _refuse_other_version(workplace.version)
         self.workplace = workplace
         self._catalog = load_catalog()
         self._dataset = Dataset(workplace.dataset, workplace.chain)

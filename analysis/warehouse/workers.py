@@ -1,6 +1,6 @@
-"""Have the parts of marts made by the workers of a Spark cluster: Spark hands them out, DuckDB computes.
+"""Have work of a build done by the workers of a Spark cluster: Spark hands it out, DuckDB computes.
 
-Each part is a job of one task, so a worker that dies costs its part alone: Spark gives it to another one.
+Each piece of work is a job of one task. A worker that dies costs that alone: Spark gives it to another one.
 Nothing is computed in Spark's own SQL, which takes more than ten times as long for our models.
 """
 
@@ -24,13 +24,13 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
-    "spark.speculation": "false",  # no part is made twice
+    "spark.speculation": "false",  # nothing is done twice
     "spark.executorEnv.PYTHONSAFEPATH": "1",  # nothing of a current folder is imported
 }
 
 
 class SparkWorkers:
-    """Makes parts of marts in the Python processes of a Spark cluster."""
+    """Does work in the Python processes of a Spark cluster; it implements `analysis.tasks.Workers`."""
 
     def __init__(self, context: Any) -> None:
         self._context = context

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import closing
@@ -14,7 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from analysis import database, engine
+from analysis import database, engine, incremental
 from analysis.database import connect, default_memory_gb, in_threads, interrupt_queries, open_cursors
 from analysis.engine import build
 from analysis.errors import DatabaseError
@@ -191,7 +192,7 @@ def test_what_is_begun_after_an_error_is_shortened_as_well() -> None:
 
 def test_after_an_error_no_other_item_is_begun_and_queries_are_stopped() -> None:
     """The error of an item is seen at once, not when the items before it have ended."""
-    first_began, begun = threading.Event(), list[int]()
+    first_began, given_up, begun = threading.Event(), threading.Event(), list[int]()
 
     def work(item: int, cursor: duckdb.DuckDBPyConnection) -> None:
         begun.append(item)
@@ -203,9 +204,10 @@ def test_after_an_error_no_other_item_is_begun_and_queries_are_stopped() -> None
             cursor.execute("SELECT count(*) FROM range(20_000_000) AS a(n) WHERE hash(n) % 7 = 1")
 
     with connect(threads=1) as connection, pytest.raises(DatabaseError, match="1 fails"):
-        in_threads(connection, 2, work, range(6))
+        in_threads(connection, 2, work, range(6), given_up.set)
 
     assert sorted(begun) in ([0, 1], [0, 1, 2])
+    assert given_up.is_set()
 
 
 def test_ctrl_c_stops_queries_beside_a_cursor_that_was_just_closed() -> None:
@@ -275,10 +277,42 @@ def test_every_mart_of_other_processes_is_that_of_one(tmp_path: Path) -> None:
     marts = {what.removeprefix("a part of ") for what in workers.handed_out}
     assert {"mempool_residence", "inclusion_sample", "user_day", "block_order"} <= marts
     assert "pool_share_window" in set(made.made) - marts
-    assert "the check mempool_residence_grain" in workers.handed_out
+    assert any(what.startswith("the check ") for what in workers.handed_out)
     assert any(what.startswith("the content of ") for what in workers.handed_out)
     assert all(path.stat().st_ino == node for path, node in before.items() if path.exists())
     assert {"mempool_features", "transaction_lags"} <= kept
+
+
+class Here:
+    """Does work in this process, one piece at a time, and counts the pieces of each kind."""
+
+    n_at_once = 1
+
+    def __init__(self) -> None:
+        self.n_calls = Counter[str]()
+
+    def call(self, what: str, work: Callable[[], Result]) -> Result:
+        """Count the piece of work, and do it."""
+        self.n_calls[what] += 1
+        return work()
+
+
+def test_a_new_day_hands_out_no_range_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What builds before found out of rows is used with workers as well: ranges of old days stay here."""
+    monkeypatch.setattr(incremental, "LEAST_ROWS", 5)
+    world = PlantedDays(tmp_path, Size(n_blocks=450, entering=6, taken=4))
+    dataset, database = tmp_path / "days", tmp_path / "a.duckdb"
+    marts = ["mempool_clusters", "full_rbf", "block_messages"]
+
+    world.add(dataset, world.days[:-1])
+    build(dataset, world.pools, database, marts=marts, workers=Here())
+    world.add(dataset, world.days[-1:])
+    workers = Here()
+    build(dataset, world.pools, database, marts=marts, workers=workers)
+
+    # The new day, and the day before it where rows of that may have changed.
+    assert len(world.days) > 3
+    assert {name for name in marts if 1 <= workers.n_calls[f"a part of {name}"] <= 2} == set(marts)
 
 
 def test_processes_that_are_always_killed_are_one_sentence() -> None:

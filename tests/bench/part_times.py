@@ -1,6 +1,7 @@
 """Measure what each piece of a build costs, in a process of its own with one thread of DuckDB."""
 
 import multiprocessing
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import checks, engine, incremental
+from analysis.candidates import CANDIDATES
 from analysis.catalog import load_catalog
 from analysis.incremental import LEAST_ROWS, IncrementalMarts
 from analysis.late import early_name
@@ -27,8 +29,8 @@ class PartTimes:
     has each file of a raw table, `checks` the queries of each check that reads enough rows to be handed out.
 
     The rest is what the process that schedules does: alone before the first part and after the last
-    (`alone_s`: staging, small checks), and between parts (`beside_s`: which files a range reads, the
-    catalogue).
+    (`alone_s`: staging, small checks), and between parts (`beside_s`: parts that read few rows, which files a
+    range reads, the text that describes a range to a worker, the catalogue).
     """
 
     parts: dict[str, list[float]] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class _Clock:
         self.first_s = self.last_s = 0.0
         self._ready_s = 0.0
         self._check: list[float] | None = None
+        self._is_small = False
 
     @contextmanager
     def timed(self, times: list[float]) -> Iterator[None]:
@@ -86,11 +89,17 @@ class _Clock:
         times.append(time.process_time() - begun_s)
 
     def look(self, look: Callable[..., bool], one: OneRange, *, may_query: bool = True) -> bool:
-        """Look at a range; its part takes the time of the queries."""
+        """Look at a range; its part takes the time of the queries. What a worker would get is pickled."""
         begun_s = time.process_time()
         has_rows = look(one, may_query=may_query)
         self._ready_s = time.process_time() - begun_s if may_query else 0.0
+        if has_rows and not may_query:
+            pickle.dumps(one.for_other_process)
         return has_rows
+
+    def crew_for(self, n_rows: int) -> None:
+        """Find out whether the next part would be handed out; it is made here."""
+        self._is_small = n_rows < LEAST_ROWS
 
     def narrow(self, narrow: Callable[..., None], one: OneRange) -> None:
         """Read the rows of a range; its part takes the time."""
@@ -107,7 +116,9 @@ class _Clock:
         part = make(folder, connection, name, *recipe)
         self.last_s = time.process_time()
         self.first_s = self.first_s or begun_s
-        self.found.parts.setdefault(name, []).append(self.last_s - begun_s)
+        if name != CANDIDATES and not self._is_small:
+            self.found.parts.setdefault(name, []).append(self.last_s - begun_s)
+        self._is_small = False
         self.found.n_bytes += part.n_bytes
         return part
 
@@ -141,6 +152,7 @@ def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> Part
         (OneRange, "look"): lambda *of, **options: clock.look(look, *of, **options),
         (OneRange, "narrow"): lambda *of: clock.narrow(narrow, *of),
         (PartsFolder, "make"): lambda *of: clock.make(make, *of),
+        (IncrementalMarts, "_crew_for"): lambda _, n_rows: clock.crew_for(n_rows),
         (engine, "read_files"): clock.read,
         (IncrementalMarts, "counted"): lambda marts, *of: clock.counted(marts, *of),  # noqa: PLW0108 - a bound method would not get it
         (incremental, "SMALL_ROWS"): LEAST_ROWS,  # as where workers look at ranges

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from analysis.candidates import CANDIDATES
 from analysis.catalog import load_catalog
 from analysis.late import early_name
 from tests.bench.part_times import names_in_ranges
@@ -38,16 +37,16 @@ def nodes(parts: Mapping[str, Sequence[float]]) -> list[Node]:
     catalog = load_catalog()
     ranged = names_in_ranges()
     behind: dict[str, frozenset[str]] = {name: frozenset([name]) for name in parts}
-    found = [Node(CANDIDATES, parts[CANDIDATES], frozenset(), is_ranged=True)]
+    found: list[Node] = []
     for model in catalog.models:
         after = frozenset[str]().union(*(behind.get(name, frozenset()) for name in model.references))
-        if model.is_view or model.name not in parts:
-            behind[model.name] = after
-            continue
         early = early_name(model.name)
         if early in parts:
             found.append(Node(early, parts[early], after, early in ranged))
-            after |= {early}
+            after = frozenset({early})
+        if model.is_view or model.name not in parts:
+            behind[model.name] = after
+            continue
         found.append(Node(model.name, parts[model.name], after, model.name in ranged))
     return found
 

@@ -196,7 +196,7 @@ def test_without_pyspark_the_extra_is_named(tmp_path: Path) -> None:
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     """Another hash of our sources is one sentence, which Spark does not try again."""
     place = Workplace(
-        dataset=tmp_path, chain="main", folder=tmp_path, inputs={}, memory_gb=1, sources="other"
+        dataset=tmp_path, chain="main", folder=tmp_path, inputs={}, memory_gb=1, version="other"
     )
     task = Task(mart="block_order", name="block_order", inputs={"its range": "0"}, rows={})
 
