@@ -101,8 +101,7 @@ def build(
     read nothing else run. DuckDB takes at most `memory_gb` of memory (by default four fifths) and puts the
     rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
     time, not a digit. A mart of at most `inside_bytes` of Parquet becomes a table. Without `is_cut` every
-    mart is made as a whole. `workers` read new files, make ranges and larger marts and run checks, each
-    with at most `memory_gb`.
+    mart is made as a whole. `workers` do most of the work, each with at most `memory_gb`.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
     were made before the error are kept, and the next build uses them.
