@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from analysis import database, engine, incremental
+from analysis import database, engine, incremental, tasks
 from analysis.database import connect, default_memory_gb, in_threads, interrupt_queries, open_cursors
 from analysis.engine import build
 from analysis.errors import DatabaseError
@@ -300,6 +300,7 @@ class Here:
 def test_a_new_day_hands_out_no_range_that_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What builds before found out of rows is used with workers as well: ranges of old days stay here."""
     monkeypatch.setattr(incremental, "LEAST_ROWS", 5)
+    monkeypatch.setattr(tasks, "_kept", kept := [])
     world = PlantedDays(tmp_path, Size(n_blocks=450, entering=6, taken=4))
     dataset, database = tmp_path / "days", tmp_path / "a.duckdb"
     marts = ["mempool_clusters", "full_rbf", "block_messages"]
@@ -309,6 +310,7 @@ def test_a_new_day_hands_out_no_range_that_stays(tmp_path: Path, monkeypatch: py
     world.add(dataset, world.days[-1:])
     workers = Here()
     build(dataset, world.pools, database, marts=marts, workers=workers)
+    kept.pop().close()
 
     # The new day, and the day before it where rows of that may have changed.
     assert len(world.days) > 3
