@@ -13,9 +13,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb  # loads slowly, and most commands do not need it
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 VARIABLE: Final = re.compile(
@@ -118,7 +119,7 @@ def known_of(relation: str, extent: Extent) -> dict[str, int | None]:
     return found
 
 
-def extent_of(connection: duckdb.DuckDBPyConnection, rows: str, columns: Iterable[str]) -> Extent:
+def extent_of(connection: "duckdb.DuckDBPyConnection", rows: str, columns: Iterable[str]) -> Extent:
     """Return the least and the greatest value of some columns of rows, by column; see `to_extent`.
 
     `rows` is the SQL source of the rows.
