@@ -116,7 +116,7 @@ def run_checks(
     def result(check: _Check, own: duckdb.DuckDBPyConnection) -> CheckResult:
         def count(queries: Sequence[str]) -> list[int]:
             found = None if others is None else others.counted(check.name, check.reads, queries)
-            return [_count(own, query) for query in queries] if found is None else found
+            return [n_rows_of(own, query) for query in queries] if found is None else found
 
         return _run(own, check, count) if earlier is None else _run_if_changed(own, check, earlier, count)
 
@@ -323,6 +323,7 @@ def _has(connection: duckdb.DuckDBPyConnection, need: str) -> bool:
     return bool(connection.execute(f"SELECT 1 FROM {relation} {condition} LIMIT 1").fetchall())  # noqa: S608 - our own heads
 
 
-def _count(connection: duckdb.DuckDBPyConnection, sql: str) -> int:
+def n_rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> int:
+    """Return the number of rows of a query."""
     answer = connection.execute(f"SELECT count(*) FROM ({sql})").fetchone()  # noqa: S608 - a query from our own files
     return int(answer[0]) if answer else 0

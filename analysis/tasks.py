@@ -19,6 +19,7 @@ from typing import Final, Protocol, TypeVar
 import pyarrow as pa
 
 from analysis.catalog import Model, load_catalog
+from analysis.checks import n_rows_of
 from analysis.database import connect
 from analysis.errors import DatabaseError
 from analysis.fingerprints import versions_hash
@@ -226,8 +227,7 @@ class _Worker:
         with self._dataset.read_lock():
             self._show(rows)
             self._create_views(reads)
-            ((n_rows,),) = self._connection.execute(f"SELECT count(*) FROM ({query})").fetchall()  # noqa: S608 - a query from our own files
-            return int(n_rows)
+            return n_rows_of(self._connection, query)
 
     def _make_range(self, model: Model, task: Task, rows: RangeRows) -> Made:
         """Find out which rows a range of a mart reads, and make its part, unless it was made before."""

@@ -147,7 +147,7 @@ class _Clock:
 
 def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
     clock = _Clock()
-    look, narrow, make, count = OneRange.look, OneRange.narrow, PartsFolder.make, checks._count
+    look, narrow, make, count = OneRange.look, OneRange.narrow, PartsFolder.make, checks.n_rows_of
     instead: Mapping[tuple[Any, str], Any] = {
         (OneRange, "look"): lambda *of, **options: clock.look(look, *of, **options),
         (OneRange, "narrow"): lambda *of: clock.narrow(narrow, *of),
@@ -156,7 +156,7 @@ def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> Part
         (engine, "read_files"): clock.read,
         (IncrementalMarts, "counted"): lambda marts, *of: clock.counted(marts, *of),  # noqa: PLW0108 - a bound method would not get it
         (incremental, "SMALL_ROWS"): LEAST_ROWS,  # as where workers look at ranges
-        (checks, "_count"): lambda *of: clock.count(count, *of),
+        (checks, "n_rows_of"): lambda *of: clock.count(count, *of),
     }
     for (owner, name), other in instead.items():
         setattr(owner, name, other)

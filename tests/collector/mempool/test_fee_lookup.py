@@ -69,6 +69,25 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made.journal.close()
 
 
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlantedNode]:
+    """Start a node that answers `uptime`; what else it does not answer is given up at the first failure."""
+    monkeypatch.setattr("collector.mempool.fee_lookup.UNANSWERED_S", 0.0)
+    planted = PlantedNode()
+    planted.results = {"uptime": 1}
+    yield planted
+    planted.close()
+
+
+@pytest.fixture
+def asking_rig(tmp_path: Path, node: PlantedNode) -> Iterator[Rig]:
+    """Make a FeeLookup that asks this node."""
+    made = Rig(tmp_path, node.client())
+    yield made
+    made.thread.stop()
+    made.journal.close()
+
+
 def test_a_block_that_was_dropped_is_requested_again(rig: Rig) -> None:
     """When a row needs the fees of a block that is no longer a recent one, the block is requested once."""
     owner = rig.batches.current
@@ -125,55 +144,36 @@ def test_at_most_two_requests_are_open(rig: Rig) -> None:
     assert rig.thread.n_open == MOST_ASKED
 
 
-def test_a_request_that_the_node_never_answers_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_the_node_never_answers_is_given_up(asking_rig: Rig, node: PlantedNode) -> None:
     """One transaction for which the node fails costs its own fee, and no other row waits for it."""
-    monkeypatch.setattr("collector.mempool.fee_lookup.UNANSWERED_S", 0.0)
-    node = PlantedNode()
+    rig = asking_rig
     txids = [bytes([number]) * 32 for number in range(1, 8)]
-    node.results = {f"getmempoolentry {txid.hex()}": MEMPOOL_ENTRY for txid in txids[:-1]}
-    node.results |= {"uptime": 1, "getrawtransaction": "00"}
-    rig = Rig(tmp_path, node.client())
-    try:
-        for txid in txids:
-            rig.fees.add(PendingEntry(txid, "pushed", 1, None, None, None), rig.batches.current)
-        rig.fees.tick(monotonic_us(), rig.blocks)
-        while rig.thread.n_open:
-            rig.inbox.get(timeout=10).deliver()
-        rig.fees.tick(monotonic_us() + 2 * GIVE_UP_US, rig.blocks)
-    finally:
-        rig.thread.stop()
-        rig.journal.close()
-        node.close()
+    node.results |= {f"getmempoolentry {txid.hex()}": MEMPOOL_ENTRY for txid in txids[:-1]}
+    node.results["getrawtransaction"] = "00"
+    for txid in txids:
+        rig.fees.add(PendingEntry(txid, "pushed", 1, None, None, None), rig.batches.current)
+    rig.fees.tick(monotonic_us(), rig.blocks)
+    while rig.thread.n_open:
+        rig.inbox.get(timeout=10).deliver()
+    rig.fees.tick(monotonic_us() + 2 * GIVE_UP_US, rig.blocks)
     fees_sat = {row["txid"]: row.get("fee_sat") for row in rig.batches.current.rows["mempool_txs"]}
     assert fees_sat == dict.fromkeys(txids[:-1], 1000) | {txids[-1]: None}
     assert (len(rig.fees), rig.batches.current.n_pending_rows) == (0, 0)
 
 
-def test_outputs_that_the_node_never_gives_are_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_that_the_node_never_gives_are_given_up(asking_rig: Rig, node: PlantedNode) -> None:
     """A transaction that left, and whose spent outputs the node fails to tell, gets a row without a fee."""
-    monkeypatch.setattr("collector.mempool.fee_lookup.UNANSWERED_S", 0.0)
-    node = PlantedNode()
-    node.results = {"uptime": 1}
+    rig = asking_rig
     node.errors = {"getmempoolentry": NOT_FOUND}
-    rig = Rig(tmp_path, node.client())
     body = decode_transaction(RegtestTransaction((TxInput(TXID, 0, b"", ()),), (TxOutput(1, b"\x51"),)).raw)
-    try:
-        rig.fees.add(PendingEntry(body.txid, "pushed", 1, None, body, None), rig.batches.current)
-        rig.fees.tick(monotonic_us(), rig.blocks)
-        while rig.thread.n_open:
-            rig.inbox.get(timeout=10).deliver()
-        rig.fees.note_left(TxLeft(body.txid, "removed", None, None))
-        rig.fees.tick(monotonic_us(), rig.blocks)
+    rig.fees.add(PendingEntry(body.txid, "pushed", 1, None, body, None), rig.batches.current)
+    rig.fees.tick(monotonic_us(), rig.blocks)
+    while rig.thread.n_open:
         rig.inbox.get(timeout=10).deliver()
-        rig.fees.tick(monotonic_us() + 2 * GIVE_UP_US, rig.blocks)
-    finally:
-        rig.thread.stop()
-        rig.journal.close()
-        node.close()
+    rig.fees.note_left(TxLeft(body.txid, "removed", None, None))
+    rig.fees.tick(monotonic_us(), rig.blocks)
+    rig.inbox.get(timeout=10).deliver()
+    rig.fees.tick(monotonic_us() + 2 * GIVE_UP_US, rig.blocks)
     assert "fee_sat" not in rig.batches.current.rows["mempool_txs"][0]
     assert rig.batches.current.n_pending_rows == 0
 
