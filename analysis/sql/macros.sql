@@ -36,6 +36,15 @@ create macro seconds_between(from_time, to_time) as
 -- Test
 select seconds_between(timestamptz '2026-01-01 00:00:00+00', timestamptz '2026-01-01 00:00:01.5+00') = 1.5;
 
+-- The feerate (sat/vB) at which a block took a transaction: the effective one, or its own where that is not known.
+create macro feerate_in_block(effective_feerate_sat_vb, fee_sat, vsize_vb) as
+coalesce(effective_feerate_sat_vb, fee_sat / nullif(vsize_vb, 0));
+-- Test
+select
+    feerate_in_block(3.5, 100, 50) = 3.5
+    and feerate_in_block(null, 100, 50) = 2
+    and feerate_in_block(null, 100, 0) is null;
+
 -- Interval of a part of sums over blocks, from a list of (taken, offered) per block; nulls below min_blocks.
 create macro block_ratio_interval(blocks, min_blocks) as
 part_interval(

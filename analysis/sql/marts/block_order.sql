@@ -69,9 +69,8 @@ chains as (
         chain_blocks.height,
         falling_order(
             list(
-                coalesce(
-                    stg_transactions.effective_feerate_sat_vb,
-                    stg_transactions.fee_sat / nullif(stg_transactions.vsize_vb, 0)
+                feerate_in_block(
+                    stg_transactions.effective_feerate_sat_vb, stg_transactions.fee_sat, stg_transactions.vsize_vb
                 )
                 order by stg_transactions.tx_index
             ),

@@ -48,9 +48,8 @@ rated as (
         judged.*,
         stg_transactions.txid,
         stg_transactions.tx_index,
-        coalesce(
-            stg_transactions.effective_feerate_sat_vb,
-            stg_transactions.fee_sat / nullif(stg_transactions.vsize_vb, 0)
+        feerate_in_block(
+            stg_transactions.effective_feerate_sat_vb, stg_transactions.fee_sat, stg_transactions.vsize_vb
         ) as feerate_sat_vb
     from judged
     inner join stg_transactions

@@ -152,9 +152,8 @@ returned as (
             when mempool_residence.first_seen_kind = 'pushed'
                 then seconds_between(mempool_residence.entered_at, mempool_residence.left_at)
         end as waited_s,
-        coalesce(
-            stg_transactions.effective_feerate_sat_vb,
-            stg_transactions.fee_sat / nullif(stg_transactions.vsize_vb, 0)
+        feerate_in_block(
+            stg_transactions.effective_feerate_sat_vb, stg_transactions.fee_sat, stg_transactions.vsize_vb
         ) as package_feerate_sat_vb
     from margins
     inner join mempool_cuts
@@ -194,9 +193,8 @@ unseen as (
         stg_transactions.fee_sat,
         stg_transactions.vsize_vb,
         cast(null as double) as waited_s,
-        coalesce(
-            stg_transactions.effective_feerate_sat_vb,
-            stg_transactions.fee_sat / nullif(stg_transactions.vsize_vb, 0)
+        feerate_in_block(
+            stg_transactions.effective_feerate_sat_vb, stg_transactions.fee_sat, stg_transactions.vsize_vb
         ) as package_feerate_sat_vb
     from margins
     inner join stg_transactions
