@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +44,7 @@ from analysis.stored import Stored
 RANGE: Final = "its range"
 RANGES: Final = "its ranges"
 SMALL_ROWS: Final = 5_000_000  # of a relation of fewer rows, those of all ranges are looked at together
+LOOKED_AT_ALONE: Final = 4  # of so many new ranges, each is looked at by a query of its own files
 SMALL_PAIRS: Final = 50_000_000  # so many pairs of a row and a range at most are compared for that
 TABLE_ROWS: Final = 100_000  # so many rows of a relation at most are a table while a range is made
 INTERVAL: Final = re.compile(r"(\w+) >= getvariable\('range_from'\) and \1 < getvariable\('range_to'\)")
@@ -89,8 +91,7 @@ class RangeRows:
     `variables` are the SQL variables of its conditions; one whose name ends in `_at` is a time in
     microseconds since 1970 UTC. `read` has the relations of which it reads only some rows, in the order of
     the head, and `stored` their files. `contents` has the hashes of relations, `inputs` those of the mart.
-    `known` has what was found out of rows, by a hash of how they are selected; `grouped` the same for
-    relations of which all ranges were looked at together, by relation.
+    `known` has what was found out of rows, by a hash of how they are selected.
     """
 
     variables: Mapping[str, int]
@@ -99,7 +100,6 @@ class RangeRows:
     contents: Mapping[str, str]
     inputs: Inputs
     known: Mapping[str, LookedAt]
-    grouped: Mapping[str, LookedAt]
 
     @property
     def first_key(self) -> int:
@@ -110,7 +110,8 @@ class RangeRows:
 class OneRange:
     """Finds out which rows one range of a mart reads, and makes DuckDB queries see only these.
 
-    `few` are the relations of which the range before read few rows; it is brought up to date.
+    `few` are the relations of which the range before read few rows; it is brought up to date. `together` may
+    tell what the range reads of a relation from a look at all ranges at once.
     """
 
     def __init__(
@@ -120,12 +121,15 @@ class OneRange:
         model: Model,
         rows: RangeRows,
         few: set[str],
+        *,
+        together: "_Together | None" = None,
     ) -> None:
         self.rows = rows
         self.inputs: Inputs = {}
         self.looks: dict[str, LookedAt] = {}
         self._connection = connection
         self._few = few
+        self._together = together
         self._views = StandIns(connection, catalog, model, model.ranges)
         self._are_variables_set = False
         self._begin()
@@ -185,24 +189,36 @@ class OneRange:
         stored = self.rows.stored.get(each.relation)
         held: object = self.rows.contents[each.relation]
         whole = None
+        are_some = False  # of the relation's files
         if stored is not None:
             files = stored.admitting(each.bounds, self._values)
+            are_some = len(files) < len(stored.files)
             self._note_files(each.relation, stored, files)
             whole = each.whole(stored, files, self._values)
             held = stored.held(files) if whole is None else whole.held
-        if whole is None and each.relation in self.rows.grouped:
-            return self.rows.grouped[each.relation]
         others = {name: contents.get(name) or self.rows.contents[name] for name in each.mentioned}
         key = digest([each.reading, self.rows.variables, held, others])[:32]
         looked = self.looks.get(key) or self.rows.known.get(key)
         if looked is None and whole is not None:
             looked = whole.looked(key)
-        elif looked is None and may_query:
+        elif looked is None:
+            looked = self._looked_together(each, are_some=are_some)
+        if looked is None and may_query:
             self._put(until=each.relation)
             looked = each.look(self._connection)
         if looked is not None:
             self.looks[key] = looked
         return looked
+
+    def _looked_together(self, each: "_Read", *, are_some: bool) -> LookedAt | None:
+        """Return what the range reads of one relation from a look at all ranges; None if it is not told.
+
+        `are_some` tells that some of the relation's files have all the rows of the range.
+        """
+        if self._together is None or not self._together.tells(each, self.rows.first_key, are_some=are_some):
+            return None
+        self._views.remove()  # the look at all ranges must see all rows
+        return self._together.looked(each, self.rows.first_key)
 
     def _note_files(self, relation: str, stored: Stored, files: Sequence[File]) -> None:
         """Note that the range reads a relation from these of its files alone."""
@@ -308,27 +324,23 @@ class Ranges:
         """Yield each range of a mart, in order; at the next one, the one before is closed.
 
         `seen` has what an earlier build found out of rows. Of a relation of fewer than `small_rows` rows,
-        those of all ranges are looked at together.
+        those of all ranges are looked at together, unless few of the ranges are new.
         """
         known = {key: looked for key, looked in seen.items() if is_counted(looked)} | self.rows
         read = [_Read(self.catalog, model, ranges, relation, found) for relation in ranges.reads]
         inputs = found.of_model(model)
         kind = KINDS[ranges.by]
         firsts = self._first_keys(connection, ranges.by)
-        grouped = self._all_grouped(connection, ranges, read, firsts, small_rows)
+        queries = self._grouped(ranges, read, firsts, small_rows)
+        together = _Together(partial(self._at_once, connection), queries, LOOKED_AT_ALONE if seen else 0)
         names = {name for each in read for name in (each.relation, *each.mentioned)}
         contents = {name: found.contents[name] for name in names}
         stored = {name: self.stored[name] for name in ranges.reads if name in self.stored}
         few: set[str] = set()
         for first in firsts:
-            looks = {
-                each.relation: grouped[each.relation].get(first, each.nothing)
-                for each in read
-                if each.relation in grouped
-            }
             variables = _variables(first, kind.width)
-            rows = RangeRows(variables, read, stored, contents, inputs, known, looks)
-            with closing(OneRange(connection, self.catalog, model, rows, few)) as one:
+            rows = RangeRows(variables, read, stored, contents, inputs, known)
+            with closing(OneRange(connection, self.catalog, model, rows, few, together=together)) as one:
                 yield one
 
     def late_values(
@@ -365,19 +377,11 @@ class Ranges:
             self._firsts[by] = sorted(firsts)
         return self._firsts[by]
 
-    def _all_grouped(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        ranges: InRanges,
-        read: Sequence["_Read"],
-        firsts: Sequence[int],
-        small_rows: int,
-    ) -> dict[str, Mapping[int, LookedAt]]:
-        """Look at the rows of all ranges together, for each relation where one query can.
-
-        Return by relation, and by the first key of a range, the content and the extent of the range's rows.
-        """
-        found: dict[str, Mapping[int, LookedAt]] = {}
+    def _grouped(
+        self, ranges: InRanges, read: Sequence["_Read"], firsts: Sequence[int], small_rows: int
+    ) -> dict[str, str]:
+        """Return the query that looks at the rows of all ranges at once, by relation, where there is one."""
+        found: dict[str, str] = {}
         for each in read:
             n_rows = self.n_rows.get(each.relation, small_rows)
             if not firsts or n_rows >= small_rows:
@@ -385,7 +389,7 @@ class Ranges:
             compared = firsts if n_rows * len(firsts) < SMALL_PAIRS else []
             grouped = each.grouped(ranges, KINDS[ranges.by].width, compared)
             if grouped is not None:
-                found[each.relation] = self._at_once(connection, each, grouped)
+                found[each.relation] = grouped
         return found
 
     def _at_once(
@@ -402,6 +406,38 @@ class Ranges:
                     first: each.looked(n_rows, total, both) for first, n_rows, total, *both in rows
                 }
         return self._small[grouped]
+
+
+class _Together:
+    """Tells what ranges of one mart read from a look at all of them at once, where several are new.
+
+    `queries` has the query of that look by relation. Before it, `n_alone` ranges are looked at one by one.
+    """
+
+    def __init__(
+        self,
+        at_once: Callable[["_Read", str], Mapping[int, LookedAt]],
+        queries: Mapping[str, str],
+        n_alone: int,
+    ) -> None:
+        self._at_once = at_once
+        self._queries = queries
+        self._n_alone = n_alone
+        self._asked: dict[str, set[int]] = {}
+
+    def tells(self, each: "_Read", first_key: int, *, are_some: bool) -> bool:
+        """Return whether `looked` tells what a range reads; else the range is better looked at alone.
+
+        `are_some` tells that some of the relation's files have all the rows of the range. A look at every
+        file may as well be one at all ranges.
+        """
+        asked = self._asked.setdefault(each.relation, set())
+        asked.add(first_key)
+        return each.relation in self._queries and (not are_some or len(asked) > self._n_alone)
+
+    def looked(self, each: "_Read", first_key: int) -> LookedAt:
+        """Return what the range of this first key reads of a relation. DuckDB must show the rows of all."""
+        return self._at_once(each, self._queries[each.relation]).get(first_key, each.nothing)
 
 
 class _Whole(NamedTuple):

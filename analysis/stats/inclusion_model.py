@@ -39,11 +39,11 @@ def inclusion_model(taken: Numbers, block: Numbers, *factors: Numbers) -> tuple[
     - 1) keep the intervals of few blocks from being too narrow: A. C. Cameron and D. L. Miller, 2015,
     doi:10.3368/jhr.50.2.317.
     """
-    from scipy import optimize, stats  # noqa: PLC0415 - SciPy loads slowly, only a build needs it
-
     _, cluster = np.unique(block, return_inverse=True)
     if len(taken) == 0 or np.ptp(taken) == 0 or cluster.max() == 0:
         return None
+    from scipy import optimize, special  # noqa: PLC0415 - SciPy loads slowly, and only a fit needs it
+
     fit = _Fit(taken, factors)
     beta = optimize.minimize(
         fit.loss,
@@ -59,7 +59,7 @@ def inclusion_model(taken: Numbers, block: Numbers, *factors: Numbers) -> tuple[
     bread = np.linalg.pinv(fit.hessian(beta))
     variance = np.diag(bread @ meat @ bread) * n_blocks / (n_blocks - 1)
     spread = np.sqrt(np.maximum(variance, 0))  # rounding may leave a zero below zero
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, n_blocks - 1) * spread
+    half = special.stdtrit(n_blocks - 1, (1 + CONFIDENCE) / 2) * spread  # scipy.stats.t.ppf
     terms = np.column_stack([beta, beta - half, beta + half])[1:]
     return tuple(float(number) for number in terms.ravel())
 

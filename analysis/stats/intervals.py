@@ -60,14 +60,14 @@ def ratio_interval(numerators: Numbers, denominators: Numbers) -> Interval | Non
 
     Source: W. G. Cochran, Sampling Techniques, 3rd edition, 1977, section 6.17 (jackknife of a ratio).
     """
-    from scipy import special  # noqa: PLC0415 - SciPy loads slowly, and most commands do not need it
-
     n_pairs = len(numerators)
     if n_pairs < 2 or not (denominators > 0).all():  # noqa: PLR2004 - one pair has no spread
         return None
     ratios = numerators / denominators
     if np.ptp(ratios) <= AS_EQUAL * np.abs(ratios).max():
         return None
+    from scipy import special  # noqa: PLC0415 - SciPy loads slowly, and most commands do not need it
+
     top, bottom = numerators.sum(), denominators.sum()
     without_one = (top - numerators) / (bottom - denominators)
     error = np.sqrt((n_pairs - 1) * without_one.var())
@@ -110,12 +110,12 @@ def median_interval(values: Numbers) -> Interval | None:
     Source: W. J. Conover, Practical Nonparametric Statistics, 3rd edition, 1999, section 3.2; the bounds of
     scipy.stats.quantile_test.
     """
-    from scipy import special  # noqa: PLC0415 - as above
-
     n = len(values)
     tail = (1 - CONFIDENCE) / 2
     if 0.5**n >= tail:
         return None
+    from scipy import special  # noqa: PLC0415 - as above
+
     # At most k - 1 of n values lie below the median in less than 2.5 % of samples: scipy.stats.binom.ppf.
     k = int(np.ceil(special.bdtrik(tail, n, 0.5)))
     k -= int(special.bdtr(k - 1, n, 0.5) >= tail)

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import duckdb
 import pytest
 
-from analysis import engine, ranges
+from analysis import engine, incremental, ranges
 from analysis.catalog import Catalog, InRanges, load_catalog
 from analysis.engine import build
 from analysis.errors import DatabaseError
+from analysis.extents import bounds_of
 from analysis.incremental import set_parameters
 from analysis.late import StandIns, early_name
 from analysis.parts import STATE, Part, PartsFolder, parts_folder
@@ -32,6 +33,8 @@ EMPTY = {
     *("accelerated_transactions", "overlapping_stays", "returned_stays", "stale_confirmations"),
     *("stale_transactions", "transaction_lags"),
 }
+# They have conditions of every form, and clips.
+LOOKED_AT = ("feerate_age_block", "low_paying", "template_audit_block", "user_day")
 # In planted worlds, no day is without a block.
 LOOK_BACK_OVER_DAYS = {"template_audit_block", "user_day"}
 
@@ -83,6 +86,14 @@ def ranges_of(database: Path, name: str) -> list[Path]:
     """Return the files of the ranges of a mart."""
     late = load_catalog().by_name[name].late
     return list((parts_folder(database) / (name if late is None else early_name(name))).iterdir())
+
+
+def named_files(database: Path) -> dict[str, list[str]]:
+    """Return the parts that a database names of each mart in ranges, in the order of their ranges."""
+    made = PartsFolder(parts_folder(database)).state.in_ranges
+    by_name = load_catalog().by_name
+    named = {name: name if by_name[name].late is None else early_name(name) for name in RANGED}
+    return {name: made[files].files for name, files in named.items() if files in made}
 
 
 def test_ranges_together_are_the_whole_mart(
@@ -152,19 +163,50 @@ def test_a_range_that_reads_too_little_is_noticed(
 
 
 def test_a_new_day_makes_its_ranges_and_keeps_older_ones(second: Planted, earlier: Path) -> None:
-    """The first day's parts stay as they were; a repeated build makes nothing."""
+    """The database goes on with the part of each mart's first range; a repeated build makes nothing."""
     world, dataset, database = second.world, earlier / "dataset", earlier / "a.duckdb"
-    before = {path: path.stat().st_mtime_ns for path in parts_folder(database).glob("*/*.parquet")}
+    before = named_files(database)
 
     world.add(dataset, world.days[-1:])
     made = build(dataset, world.pools, database, marts=RANGED).made
 
     assert set(RANGED) <= set(made)
+    after = named_files(database)
+    with_rows = set(RANGED) - EMPTY  # one without rows has a single part, made of everything
+    assert [name for name in sorted(with_rows) if after[name][0] != before[name][0]] == []
     for name in RANGED:
-        files = ranges_of(database, name)
-        assert any(path.stat().st_mtime_ns == before.get(path) for path in files)
-        assert len(files) < 2 * len(world.days) - 1
+        assert len(ranges_of(database, name)) < 2 * len(world.days) - 1
     assert build(dataset, world.pools, database, marts=RANGED).made == ()
+
+
+def test_rows_looked_at_together_are_those_looked_at_alone(
+    second: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at the rows of all ranges finds the same as one look per range, so parts have the same names."""
+    found = []
+    for folder, small_rows in (("together", ranges.SMALL_ROWS), ("alone", 0)):
+        monkeypatch.setattr(incremental, "SMALL_ROWS", small_rows)
+        database = tmp_path / folder / "a.duckdb"
+        database.parent.mkdir()
+        build(second.world.whole, second.world.pools, database, marts=LOOKED_AT)
+        found.append(named_files(database))
+
+    together, alone = found
+    assert set(LOOKED_AT) <= together.keys()
+    assert together == alone
+
+
+def test_each_condition_bounds_a_column() -> None:
+    """Of a relation without a bound a range reads every file, and is made again when one is added."""
+    unbounded = [
+        (model.name, relation)
+        for model in load_catalog().layer("marts")
+        if model.ranges is not None
+        for relation, condition in model.ranges.reads.items()
+        if not bounds_of(condition)
+    ]
+    # What others list is fetched as a whole.
+    assert unbounded == [("accelerated_transactions", "stg_external_accelerated")]
 
 
 def test_a_range_without_what_it_needs_would_have_no_row(second: Planted, tmp_path: Path) -> None:

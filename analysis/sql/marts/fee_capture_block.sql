@@ -27,9 +27,8 @@ stg_transactions = "height in (select height from chain_blocks) and block_hash i
 stg_templates = "height in (select height from chain_blocks) and prev_hash in (select prev_hash from chain_blocks)"
 stg_template_txs = "taken_at in (select taken_at from stg_templates)"
 [ranges.clips.mempool_residence]
-last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
-select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
-), getvariable('range_to'), last_cut_no)"""
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (select map(list(node), list(last))
+from (select node, max(position) as last from mempool_cuts group by node))[node], getvariable('range_to'), last_cut_no)"""
 mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
 [parameters]
 n_capture_buckets = {value = 128, doc = "buckets per day and node"}

@@ -24,9 +24,8 @@ mempool_clusters = "first_cut_no >= getvariable('range_from') and first_cut_no <
 chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
 block_pool = "block_hash in (select block_hash from mempool_cuts)"
 [ranges.clips.mempool_residence]
-last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
-select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
-), getvariable('range_to'), last_cut_no)"""
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (select map(list(node), list(last))
+from (select node, max(position) as last from mempool_cuts group by node))[node], getvariable('range_to'), last_cut_no)"""
 mined_cut_no = "if(mined_cut_no < getvariable('range_to'), mined_cut_no, null)"
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"

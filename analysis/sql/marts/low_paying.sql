@@ -21,8 +21,8 @@ stg_transactions = "height >= getvariable('range_from') and height < getvariable
 stg_template_txs = "taken_at in (select taken_at from template_audit_block)"
 mempool_cuts = "block_hash in (select block_hash from block_order)"
 returned_stays = "mined_cut_no is not null and txid in (select txid from stg_transactions)"
-mempool_residence = """mined_cut_no in (
-select cut_no from mempool_cuts union all select mined_cut_no from returned_stays)"""
+mempool_residence = """mined_cut_no in (select cut_no from mempool_cuts)
+or mined_cut_no in (select mined_cut_no from returned_stays)"""
 mempool_packages = """
 first_cut_no <= (select max(cut_no) from mempool_cuts) and last_cut_no >= (select min(cut_no) from mempool_cuts)
 """

@@ -25,9 +25,8 @@ mempool_links = """
 child_no in (select stay_no from mempool_residence) and parent_no in (select stay_no from mempool_residence)
 """
 [ranges.clips.mempool_residence]
-last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (
-select max(mempool_cuts.position) from mempool_cuts where mempool_cuts.node = mempool_residence.node
-), getvariable('range_to'), last_cut_no)"""
+last_cut_no = """if(last_cut_no >= getvariable('range_to') or left_position > (select map(list(node), list(last))
+from (select node, max(position) as last from mempool_cuts group by node))[node], getvariable('range_to'), last_cut_no)"""
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_residence"
 first_cut_no = "BIGINT  first cut of the run"
