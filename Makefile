@@ -94,16 +94,16 @@ fuzz: $(READY)  ## Fuzz what reads strangers' bytes, with atheris (SECONDS=60 in
 # A GPU machine is often bare and offline: this takes whatever gpuhash and cupy the chosen Python has.
 gpu:  ## Compare every kernel with the reference on this machine's GPU, and measure it
 	@$(PYTHON) -m gpuhash check --backend cuda
+	@$(PYTHON) -m gpuhash bench --backend cuda --batch 4194304 --seconds 0.5 --energy-seconds 10 --json bench-gpu.json
+	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --sizes --algorithm sha256d --algorithm sha3-256 \
+	    --seconds 0.1 --energy-seconds 0 --json bench-gpu-sizes.json
+	@$(PYTHON) -m tests.gpuhash.bench_pipes
 	@if command -v compute-sanitizer >/dev/null; then \
-	    compute-sanitizer --error-exitcode 1 $(PYTHON) -m gpuhash check --backend cuda; \
+	    compute-sanitizer --error-exitcode 1 $(PYTHON) -m gpuhash check --backend cuda --messages 1000; \
 	  else echo "compute-sanitizer is not installed: memory checks left out"; fi
 	@if $(PYTHON) -c 'import hypothesis, pytest, pytest_timeout; assert pytest.version_tuple >= (9,)' 2>/dev/null; then \
 	    $(PYTHON) -m pytest -W default -m gpu tests/gpuhash/test_gpu.py; \
 	  else echo "pytest 9, pytest-timeout or hypothesis is not installed: the same comparisons ran above, the tests are left out"; fi
-	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --json bench-gpu.json
-	@$(PYTHON) -m gpuhash bench --backend cuda --backend cpu --sizes --seconds 0.1 --energy-seconds 0 \
-	    --json bench-gpu-sizes.json
-	@$(PYTHON) -m tests.gpuhash.bench_pipes
 
 docs: $(READY)  ## Bring the generated parts of the READMEs up to date
 	@$(BIN)/cog -r -p "import tests.cog_parts as parts" $$(git ls-files '*.md' 'collector/dataset/rows.py' | xargs grep -l '\[\[\[cog')

@@ -1,7 +1,7 @@
 """Carry out what the command `gpuhash bench` asks for: choose cases, write files, print tables."""
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from gpuhash import reference
 from gpuhash.backend import choose
 from gpuhash.errors import BackendUnavailableError, InvalidInputError, UnknownAlgorithmError
 from gpuhash.measure import bench as benchmark
@@ -46,6 +47,12 @@ class Files:
 
     def write(self, measured: "Measured") -> None:
         """Write the results of a benchmark to these files, each in its format: JSON, CSV or a plot."""
+        self.write_numbers(measured)
+        if self.plot is not None:
+            plot.write_svg(measured.results, self.plot)
+
+    def write_numbers(self, measured: "Measured") -> None:
+        """Write the results of a benchmark to the JSON and the CSV file."""
         if self.json is not None:
             text = document.to_json(
                 machine.describe(), measured.conditions, measured.method, measured.results, measured.beside
@@ -53,8 +60,6 @@ class Files:
             whole_file.write(self.json, text)
         if self.csv is not None:
             whole_file.write(self.csv, report.to_csv(measured.results))
-        if self.plot is not None:
-            plot.write_svg(measured.results, self.plot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +84,28 @@ def compare(before: Path, after: Path) -> None:
 
 
 def measure(
-    cases: Iterable[Case], names: list[str], peers_of: list[str], *, seconds: float, energy_window_s: float
+    cases: Iterable[Case],
+    names: list[str],
+    peers_of: list[str],
+    *,
+    seconds: float,
+    energy_window_s: float,
+    keep: Callable[[Measured], None] = lambda _: None,
 ) -> Measured:
     """Verify and time the cases on the backends `names`, and other programs for the algorithms `peers_of`.
 
-    Returns all results, with the conditions of the machine and the method. Raises InvalidInputError if there
-    was nothing to measure.
+    Returns all results, with the conditions of the machine and the method. After each case its name is shown
+    on standard error, and `keep` is called with the results so far, so that a benchmark that is stopped
+    leaves them. Raises InvalidInputError if there was nothing to measure.
     """
     watch = Watch()
-    results = list(benchmark.run(cases, names, seconds=seconds, energy_window_s=energy_window_s))
+    method = document.method_of(seconds, energy_window_s)
+    results: list[Result] = []
+    every = list(cases)
+    for number, case in enumerate(every, 1):
+        results += benchmark.run([case], names, seconds=seconds, energy_window_s=energy_window_s)
+        keep(Measured(results=list(results), beside=[], conditions=watch.conditions(), method=method))
+        typer.echo(f"{number} of {len(every)}: {case.title}", err=True)
     if not results:
         raise InvalidInputError(
             "nothing was measured: a header search has no grid of sizes; leave out --sizes"
@@ -97,7 +115,7 @@ def measure(
         results=results,
         beside=list(measure_peers(peers_of, names)),
         conditions=conditions,
-        method=document.method_of(seconds, energy_window_s),
+        method=method,
     )
 
 
@@ -110,6 +128,8 @@ def print_results(measured: Measured) -> None:
     if all(result.joules_per_hash is None for result in results):
         reason = "no counter can be read here" if energy_wanted else "not measured"
         typer.echo(f"energy per hash: {tables.UNKNOWN}, {reason}")
+    if reference.pycryptodome is None and any(result.algorithm == Algorithm.KECCAK256 for result in results):
+        typer.echo("x ref of keccak256: its reference is plain Python here, as pycryptodome is not installed")
     for formula in dict.fromkeys(result.limit_formula for result in results if result.limit_formula):
         typer.echo(f"limit: hashes/s = {formula}")
     for line in tables.of_crossovers(report.crossovers(results)):

@@ -57,8 +57,9 @@ def bench(
     names = bench_run.backends_for(backend)
     grid = bench_run.grid_of(chosen)
     cases = grid if sizes else bench_run.cases_of(chosen, names, message_bytes, batch)
+    beside = chosen if with_peers else []
     measured = bench_run.measure(
-        cases, names, chosen if with_peers else [], seconds=seconds, energy_window_s=energy_seconds
+        cases, names, beside, seconds=seconds, energy_window_s=energy_seconds, keep=files.write_numbers
     )
     bench_run.print_results(measured)
     files.write(measured)

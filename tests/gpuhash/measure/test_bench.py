@@ -4,15 +4,16 @@ import io
 import json
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from gpuhash import check
+from gpuhash import check, reference
 from gpuhash.cpu import CpuBackend
 from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError, WrongHashError
 from gpuhash.lanes import Lanes
@@ -21,6 +22,7 @@ from gpuhash.measure import (
     bench_run,
     ceiling,
     cpu_operations,
+    document,
     limits,
     peers,
     plot,
@@ -152,6 +154,39 @@ def test_energy_per_hash_comes_from_the_counter(
     assert result.net_joules_per_hash == pytest.approx(80 / 8000)
     assert result.mean_w == 50
     assert result.power_source == "RAPL, all packages"
+
+
+def test_a_slow_reference_hashes_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pycryptodome, Keccak-256 is plain Python: then it hashes for a tenth of a second."""
+    short, long = np.zeros((50_000, 8), np.uint8), np.zeros((3, 1 << 20), np.uint8)
+
+    assert bench._reference_count(Algorithm.SHA256, short[:5]) == 5
+    monkeypatch.setattr(reference, "pycryptodome", None)
+    assert bench._reference_count(Algorithm.KECCAK256, long) == 1
+    assert 1 < bench._reference_count(Algorithm.KECCAK256, short) < bench.REFERENCE_MESSAGES
+    monkeypatch.setattr(bench, "REFERENCE_S", 1e9)
+    assert bench._reference_count(Algorithm.SHA256, short) == bench.REFERENCE_MESSAGES
+
+
+def test_a_benchmark_that_is_stopped_leaves_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each case is written when it is measured, and its name is shown."""
+    files = bench_run.Files(json=tmp_path / "a.json", csv=None, plot=None)
+    cases = [bench.Case(algorithm=name, count=64, message_bytes=64) for name in ("sha256", "sha256d")]
+    run = bench.run
+
+    def stop_at_the_second(cases: list[bench.Case], *rest: object, **options: float) -> Iterator[Result]:
+        if cases[0].algorithm == "sha256d":
+            raise KeyboardInterrupt
+        return run(cases, *rest, **options)
+
+    monkeypatch.setattr(bench, "run", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        bench_run.measure(cases, ["cpu"], [], seconds=0.01, energy_window_s=0.0, keep=files.write_numbers)
+
+    assert {result.algorithm for result in document.read(tmp_path / "a.json").results} == {"sha256"}
+    assert capsys.readouterr().err == "1 of 2: sha256, 64 messages of 64 bytes\n"
 
 
 def test_a_gpu_works_untimed_before_each_run() -> None:
