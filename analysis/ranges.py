@@ -217,8 +217,7 @@ class OneRange:
         """
         if self._together is None or not self._together.tells(each, self.rows.first_key, are_some=are_some):
             return None
-        self._views.remove()  # the look at all ranges must see all rows
-        return self._together.looked(each, self.rows.first_key)
+        return self._together.looked(each, self.rows.first_key, self._views.remove)
 
     def _note_files(self, relation: str, stored: Stored, files: Sequence[File]) -> None:
         """Note that the range reads a relation from these of its files alone."""
@@ -393,14 +392,20 @@ class Ranges:
         return found
 
     def _at_once(
-        self, connection: duckdb.DuckDBPyConnection, each: "_Read", grouped: str
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        each: "_Read",
+        grouped: str,
+        show_all: Callable[[], object] = lambda: None,
     ) -> Mapping[int, LookedAt]:
         """Run the query `grouped`; return what each range reads of a relation, by the range's first key.
 
-        That is the content and the extent of the rows. The result is kept for other marts.
+        That is the content and the extent of the rows. The result is kept for other marts. `show_all` is
+        called before the query, which must see the rows of all ranges.
         """
         with self._looking.setdefault(grouped, Lock()):
             if grouped not in self._small:
+                show_all()
                 rows = connection.execute(grouped).fetchall()
                 self._small[grouped] = {
                     first: each.looked(n_rows, total, both) for first, n_rows, total, *both in rows
@@ -416,7 +421,7 @@ class _Together:
 
     def __init__(
         self,
-        at_once: Callable[["_Read", str], Mapping[int, LookedAt]],
+        at_once: Callable[["_Read", str, Callable[[], object]], Mapping[int, LookedAt]],
         queries: Mapping[str, str],
         n_alone: int,
     ) -> None:
@@ -435,9 +440,12 @@ class _Together:
         asked.add(first_key)
         return each.relation in self._queries and (not are_some or len(asked) > self._n_alone)
 
-    def looked(self, each: "_Read", first_key: int) -> LookedAt:
-        """Return what the range of this first key reads of a relation. DuckDB must show the rows of all."""
-        return self._at_once(each, self._queries[each.relation]).get(first_key, each.nothing)
+    def looked(self, each: "_Read", first_key: int, show_all: Callable[[], object]) -> LookedAt:
+        """Return what the range of this first key reads of a relation.
+
+        `show_all` makes DuckDB show the rows of all ranges; it is called before a query.
+        """
+        return self._at_once(each, self._queries[each.relation], show_all).get(first_key, each.nothing)
 
 
 class _Whole(NamedTuple):

@@ -1,8 +1,12 @@
-"""Run the command line as python -m gpuhash."""
+"""Run the command line, as `gpuhash` or python -m gpuhash."""
+
+import sys
 
 
 def run() -> None:
     """Run the command `gpuhash`; on a bare machine, name the packages to install if one is missing."""
+    # numba looks once for SciPy's linear algebra, which takes a fifth of a second; it does without.
+    sys.modules.setdefault("scipy.linalg.cython_blas", None)  # type: ignore[arg-type]
     try:
         from gpuhash.cli import main  # noqa: PLC0415 - what is missing shows when it is imported
 

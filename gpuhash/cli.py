@@ -253,8 +253,6 @@ def main() -> None:
             f"gpuhash: this process may use {limit >> 20} MiB of address space (ulimit -v), and needs "
             f"{LEAST_ADDRESS_SPACE >> 20} MiB; raise the limit"
         )
-    # numba looks once for SciPy's linear algebra, which takes a fifth of a second; it does without.
-    sys.modules.setdefault("scipy.linalg.cython_blas", None)  # type: ignore[arg-type]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
     try:

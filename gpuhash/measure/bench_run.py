@@ -47,19 +47,26 @@ class Files:
 
     def write(self, measured: "Measured") -> None:
         """Write the results of a benchmark to these files, each in its format: JSON, CSV or a plot."""
-        self.write_numbers(measured)
+        self._write_numbers(self.json, self.csv, measured)
         if self.plot is not None:
             plot.write_svg(measured.results, self.plot)
 
-    def write_numbers(self, measured: "Measured") -> None:
-        """Write the results of a benchmark to the JSON and the CSV file."""
-        if self.json is not None:
+    def keep(self, measured: "Measured") -> None:
+        """Write what was measured so far to those of the JSON and the CSV file that are replaced later."""
+        json, csv = (
+            path if path and whole_file.is_replaced(path) else None for path in (self.json, self.csv)
+        )
+        self._write_numbers(json, csv, measured)
+
+    @staticmethod
+    def _write_numbers(json: Path | None, csv: Path | None, measured: "Measured") -> None:
+        if json is not None:
             text = document.to_json(
                 machine.describe(), measured.conditions, measured.method, measured.results, measured.beside
             )
-            whole_file.write(self.json, text)
-        if self.csv is not None:
-            whole_file.write(self.csv, report.to_csv(measured.results))
+            whole_file.write(json, text)
+        if csv is not None:
+            whole_file.write(csv, report.to_csv(measured.results))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ def bench(
     cases = grid if sizes else bench_run.cases_of(chosen, names, message_bytes, batch)
     beside = chosen if with_peers else []
     measured = bench_run.measure(
-        cases, names, beside, seconds=seconds, energy_window_s=energy_seconds, keep=files.write_numbers
+        cases, names, beside, seconds=seconds, energy_window_s=energy_seconds, keep=files.keep
     )
     bench_run.print_results(measured)
     files.write(measured)

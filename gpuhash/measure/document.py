@@ -94,7 +94,7 @@ def to_json(
     try:
         fault = form_fault(document)
     except BackendUnavailableError as missing:
-        log.warning("the form of the results was not checked: %s", missing)
+        _warn_unchecked(str(missing))
     else:
         if fault:
             raise AssertionError(f"the document does not have the form of {SCHEMA}: {fault}")
@@ -218,3 +218,9 @@ def _program() -> str:
         return f"gpuhash {metadata.version('pool-measurement')}"
     except metadata.PackageNotFoundError:  # a folder copied to a bare machine
         return "gpuhash, not installed"
+
+
+@cache
+def _warn_unchecked(reason: str) -> None:
+    """Log once that the form of the results was not checked."""
+    log.warning("the form of the results was not checked: %s", reason)

@@ -17,13 +17,18 @@ def require(path: Path) -> None:
         raise GpuhashError(f"cannot write {path}: {error.strerror}") from error
 
 
+def is_replaced(path: Path) -> bool:
+    """Return whether `write` replaces what `path` names; a pipe or a device takes one text after another."""
+    return path.is_file() or not path.exists()
+
+
 def write(path: Path, text: str) -> None:
     """Write a text file; a file of this name is replaced only when the new one is complete.
 
     Raises GpuhashError if that fails.
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe or a device takes text as it comes
+        if not is_replaced(path):
             path.write_text(text)
             return
         part = path.with_name(f".{path.name}.{os.getpid()}.part")

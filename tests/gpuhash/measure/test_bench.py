@@ -32,6 +32,7 @@ from gpuhash.measure import (
     vector_units,
 )
 from gpuhash.measure.bench import SEARCH, Result
+from gpuhash.measure.conditions import Watch
 from gpuhash.reference import Algorithm
 from tests.gpuhash.measure import benchmarks
 
@@ -158,7 +159,7 @@ def test_energy_per_hash_comes_from_the_counter(
 
 def test_a_slow_reference_hashes_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pycryptodome, Keccak-256 is plain Python: then it hashes for a tenth of a second."""
-    short, long = np.zeros((50_000, 8), np.uint8), np.zeros((3, 1 << 20), np.uint8)
+    short, long = np.zeros((50_000, 8), np.uint8), np.zeros((3, 1 << 17), np.uint8)
 
     assert bench._reference_count(Algorithm.SHA256, short[:5]) == 5
     monkeypatch.setattr(reference, "pycryptodome", None)
@@ -183,10 +184,25 @@ def test_a_benchmark_that_is_stopped_leaves_what_it_measured(
 
     monkeypatch.setattr(bench, "run", stop_at_the_second)
     with pytest.raises(KeyboardInterrupt):
-        bench_run.measure(cases, ["cpu"], [], seconds=0.01, energy_window_s=0.0, keep=files.write_numbers)
+        bench_run.measure(cases, ["cpu"], [], seconds=0.01, energy_window_s=0.0, keep=files.keep)
 
     assert {result.algorithm for result in document.read(tmp_path / "a.json").results} == {"sha256"}
     assert capsys.readouterr().err == "1 of 2: sha256, 64 messages of 64 bytes\n"
+
+
+def test_a_pipe_gets_the_results_once(results: list[Result]) -> None:
+    """What was measured so far goes only to a file that is replaced later. /dev/full would refuse it."""
+    measured = bench_run.Measured(
+        results=results,
+        beside=[],
+        conditions=Watch().conditions(),
+        method=document.method_of(0.01, 0.0),
+    )
+    files = bench_run.Files(json=Path("/dev/full"), csv=Path("/dev/full"), plot=None)
+
+    files.keep(measured)
+    with pytest.raises(GpuhashError, match="cannot write /dev/full"):
+        files.write(measured)
 
 
 def test_a_gpu_works_untimed_before_each_run() -> None:

@@ -168,6 +168,7 @@ def test_without_jsonschema_results_are_written_but_not_read(
 ) -> None:
     """A bare GPU machine keeps its figures, with a word in the log; reading needs the check."""
     monkeypatch.setitem(sys.modules, "jsonschema", None)
+    document._warn_unchecked.cache_clear()
     path = tmp_path / "a.json"
     with caplog.at_level(logging.WARNING, "gpuhash"):
         path.write_text(benchmarks.text_of(results))
