@@ -189,10 +189,10 @@ class OneRange:
         stored = self.rows.stored.get(each.relation)
         held: object = self.rows.contents[each.relation]
         whole = None
-        are_some = False  # of the relation's files
+        skips_files = False
         if stored is not None:
             files = stored.admitting(each.bounds, self._values)
-            are_some = len(files) < len(stored.files)
+            skips_files = len(files) < len(stored.files)
             self._note_files(each.relation, stored, files)
             whole = each.whole(stored, files, self._values)
             held = stored.held(files) if whole is None else whole.held
@@ -202,7 +202,7 @@ class OneRange:
         if looked is None and whole is not None:
             looked = whole.looked(key)
         elif looked is None:
-            looked = self._looked_together(each, are_some=are_some)
+            looked = self._looked_together(each, skips_files=skips_files)
         if looked is None and may_query:
             self._put(until=each.relation)
             looked = each.look(self._connection)
@@ -210,12 +210,14 @@ class OneRange:
             self.looks[key] = looked
         return looked
 
-    def _looked_together(self, each: "_Read", *, are_some: bool) -> LookedAt | None:
+    def _looked_together(self, each: "_Read", *, skips_files: bool) -> LookedAt | None:
         """Return what the range reads of one relation from a look at all ranges; None if it is not told.
 
-        `are_some` tells that some of the relation's files have all the rows of the range.
+        `skips_files` tells that the range reads fewer files than the relation has.
         """
-        if self._together is None or not self._together.tells(each, self.rows.first_key, are_some=are_some):
+        if self._together is None or not self._together.tells(
+            each, self.rows.first_key, skips_files=skips_files
+        ):
             return None
         return self._together.looked(each, self.rows.first_key, self._views.remove)
 
@@ -430,15 +432,15 @@ class _Together:
         self._n_alone = n_alone
         self._asked: dict[str, set[int]] = {}
 
-    def tells(self, each: "_Read", first_key: int, *, are_some: bool) -> bool:
+    def tells(self, each: "_Read", first_key: int, *, skips_files: bool) -> bool:
         """Return whether `looked` tells what a range reads; else the range is better looked at alone.
 
-        `are_some` tells that some of the relation's files have all the rows of the range. A look at every
-        file may as well be one at all ranges.
+        `skips_files` tells that the range reads fewer files than the relation has. A look at every file may
+        as well be one at all ranges.
         """
         asked = self._asked.setdefault(each.relation, set())
         asked.add(first_key)
-        return each.relation in self._queries and (not are_some or len(asked) > self._n_alone)
+        return each.relation in self._queries and (not skips_files or len(asked) > self._n_alone)
 
     def looked(self, each: "_Read", first_key: int, show_all: Callable[[], object]) -> LookedAt:
         """Return what the range of this first key reads of a relation.
