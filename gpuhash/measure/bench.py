@@ -21,11 +21,9 @@ from gpuhash.errors import BackendUnavailableError
 from gpuhash.measure import ceiling, energy, stages
 from gpuhash.measure.stages import Stage
 from gpuhash.packing import Messages, pack
-from gpuhash.reference import Algorithm, ReferenceBackend
+from gpuhash.reference import Algorithm
 
 log = logging.getLogger("gpuhash")
-
-REFERENCE = ReferenceBackend()
 
 LEAST_RUNS = 20
 FEWEST_RUNS = 5  # if LEAST_RUNS of slow work would exceed the given time
@@ -172,7 +170,7 @@ def _reference_count(which: Algorithm, messages: Messages) -> int:
 
     def taken_s(count: int) -> float:
         begin_s = time.perf_counter()
-        REFERENCE.hash_batch(which, pack(_first(messages, count)))
+        check.REFERENCE.hash_batch(which, pack(_first(messages, count)))
         return time.perf_counter() - begin_s
 
     most = min(pack(messages).count, REFERENCE_MESSAGES)

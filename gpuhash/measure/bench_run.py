@@ -47,7 +47,13 @@ class Files:
 
     def write(self, measured: "Measured") -> None:
         """Write the results of a benchmark to these files, each in its format: JSON, CSV or a plot."""
-        self._write_numbers(self.json, self.csv, measured)
+        if self.json is not None:
+            text = document.to_json(
+                machine.describe(), measured.conditions, measured.method, measured.results, measured.beside
+            )
+            whole_file.write(self.json, text)
+        if self.csv is not None:
+            whole_file.write(self.csv, report.to_csv(measured.results))
         if self.plot is not None:
             plot.write_svg(measured.results, self.plot)
 
@@ -56,17 +62,7 @@ class Files:
         json, csv = (
             path if path and whole_file.is_replaced(path) else None for path in (self.json, self.csv)
         )
-        self._write_numbers(json, csv, measured)
-
-    @staticmethod
-    def _write_numbers(json: Path | None, csv: Path | None, measured: "Measured") -> None:
-        if json is not None:
-            text = document.to_json(
-                machine.describe(), measured.conditions, measured.method, measured.results, measured.beside
-            )
-            whole_file.write(json, text)
-        if csv is not None:
-            whole_file.write(csv, report.to_csv(measured.results))
+        Files(json=json, csv=csv, plot=None).write(measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

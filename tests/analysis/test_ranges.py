@@ -84,16 +84,18 @@ def earlier(without_last_day: Path, tmp_path: Path) -> Path:
 
 def ranges_of(database: Path, name: str) -> list[Path]:
     """Return the files of the ranges of a mart."""
-    late = load_catalog().by_name[name].late
-    return list((parts_folder(database) / (name if late is None else early_name(name))).iterdir())
+    return list((parts_folder(database) / parts_name(name)).iterdir())
+
+
+def parts_name(name: str) -> str:
+    """Return the name of the parts of a mart that are made in ranges."""
+    return name if load_catalog().by_name[name].late is None else early_name(name)
 
 
 def named_files(database: Path) -> dict[str, list[str]]:
     """Return the parts that a database names of each mart in ranges, in the order of their ranges."""
     made = PartsFolder(parts_folder(database)).state.in_ranges
-    by_name = load_catalog().by_name
-    named = {name: name if by_name[name].late is None else early_name(name) for name in RANGED}
-    return {name: made[files].files for name, files in named.items() if files in made}
+    return {name: made[parts_name(name)].files for name in RANGED if parts_name(name) in made}
 
 
 def test_ranges_together_are_the_whole_mart(
