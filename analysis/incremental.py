@@ -568,9 +568,8 @@ def _content(parts: list[Part]) -> str:
 
 
 def _note(found: Fingerprints, name: str, parts: list[Part]) -> None:
-    """Record in `found` the hash of a mart's rows, and that of each column if all parts have one."""
+    """Record in `found` the hash of a mart's rows, and that of each column."""
     found.contents[name] = _content(parts)
-    if all(part.columns for part in parts):
-        found.columns[name] = {
-            column: digest([part.columns[column] for part in parts]) for column in parts[0].columns
-        }
+    found.columns[name] = {
+        column: digest([part.columns[column] for part in parts]) for column in parts[0].columns
+    }

@@ -6,7 +6,7 @@ null: meanwhile a temporary view without values stands in front of the relation,
 on its values. The second step copies the rows and fills in the columns.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Final
@@ -18,6 +18,7 @@ from analysis.catalog import Catalog, FilledLate, InRanges, Model
 EARLY: Final = ".early"
 EVERY_ROW: Final = "true"
 NO_SOURCES: Final[Mapping[str, str]] = {}
+NOT_KNOWN: Final[Mapping[str, Sequence[str]]] = {}
 
 
 def early_name(name: str) -> str:
@@ -43,7 +44,8 @@ class StandIns:
 
     Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
     values are clipped. Instead of a view it can put a table: then the condition is met once, and not in each
-    place of the query that reads the relation, which costs a query of few rows most of its time.
+    place of the query that reads the relation, which costs a query of few rows most of its time. `needed` has
+    the columns that the mart and the conditions of other relations read; a table has these alone.
     """
 
     def __init__(
@@ -52,10 +54,12 @@ class StandIns:
         catalog: Catalog,
         model: Model,
         ranges: InRanges | None,
+        needed: Mapping[str, Sequence[str]] = NOT_KNOWN,
     ) -> None:
         self._connection = connection
         self._catalog = catalog
         self._late = model.late
+        self._needed = needed
         self._conditions = {} if ranges is None else dict(ranges.reads)
         self._clips = {} if ranges is None else ranges.clips
         if model.late is not None:
@@ -114,12 +118,18 @@ class StandIns:
     def _put(self, kind: str, relation: str, source: str | None, limit: str = "") -> int:
         """Put a view or a table in front of a relation; return the number of rows of the table."""
         replaced = {**self._clips.get(relation, {}), **_emptied(self._catalog, self._late, relation)}
-        columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
-        every = f"* REPLACE ({columns})" if replaced else "*"
+        needed = self._needed.get(relation) if kind == "TABLE" else None  # DuckDB reads no more in a view
+        if needed:
+            late = () if self._late is None or self._late.relation != relation else self._late.columns
+            names = dict.fromkeys((*needed, *late))
+            shown = ", ".join(f"{replaced[name]} AS {name}" if name in replaced else name for name in names)
+        else:
+            columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
+            shown = f"* REPLACE ({columns})" if replaced else "*"
         rows = f'"{self._database}".main.{relation}' if source is None else f"({source})"
         answer = self._connection.execute(
             f"CREATE TEMP {kind} {relation} AS"  # noqa: S608 - our own files
-            f" SELECT {every} FROM {rows} AS {relation} WHERE {self._conditions[relation]}{limit}"
+            f" SELECT {shown} FROM {rows} AS {relation} WHERE {self._conditions[relation]}{limit}"
         ).fetchall()
         return sum(n_rows for (n_rows,) in answer)
 

@@ -51,6 +51,9 @@ INTERVAL: Final = re.compile(r"(\w+) >= getvariable\('range_from'\) and \1 < get
 OF_RANGE: Final = re.compile(r"getvariable\('(range_\w+)'\)")
 FROM, TO = "range_from", "range_to"
 FROM_AT, TO_AT = "range_from_at", "range_to_at"  # the same as times, where a range is a day
+TO_POSITION: Final = (
+    "range_to_position"  # the first place of the next day in a node's stream, as in stream_position
+)
 
 
 class Kind(NamedTuple):
@@ -67,6 +70,7 @@ class Kind(NamedTuple):
 
 DAY_KEYS: Final = 1_000_000_000  # keys begin anew with each day; see the macro window_key
 DAY_US: Final = 86_400_000_000
+PLACES_PER_US: Final = 1 << 32  # places in a node's stream; see the macro stream_position
 CUT_DAYS: Final = "SELECT DISTINCT cut_no // 1000000000 * 1000000000 FROM mempool_cuts ORDER BY ALL"
 NO_KEYS: Final = "SELECT 0 WHERE false"
 MEMPOOL_TIMES: Final = (("stg_mempool_txs", "entered_at"), ("stg_mempool_events", "received_at"))
@@ -130,7 +134,8 @@ class OneRange:
         self._connection = connection
         self._few = few
         self._together = together
-        self._views = StandIns(connection, catalog, model, model.ranges)
+        needed = {each.relation: each.needed for each in rows.read}
+        self._views = StandIns(connection, catalog, model, model.ranges, needed)
         self._are_variables_set = False
         self._begin()
 
@@ -267,11 +272,6 @@ def inputs_in_ranges(model: Model, found: Fingerprints) -> dict[str, str]:
     return inputs | {RANGES: digest([model.ranges.model_dump(), KINDS[model.ranges.by]])}
 
 
-def is_counted(looked: LookedAt) -> bool:
-    """Return whether what a build kept of rows has their number; an older version left it out."""
-    return " " in looked[0]
-
-
 def n_rows_of(looked: LookedAt) -> int:
     """Return the number of rows that a range reads, from what was found out of them."""
     return int(looked[0].split()[0])
@@ -280,18 +280,23 @@ def n_rows_of(looked: LookedAt) -> int:
 def _variables(first: int, width: int) -> dict[str, int]:
     """Return the SQL variables of the range of a mart that starts at the key `first`: its bounds.
 
-    For a day they are given as keys and as times.
+    For a day they are given as keys and as times, and its end as a place in a node's stream.
     """
     found = {FROM: first, TO: first + width}
     if width == DAY_KEYS:
-        found |= {FROM_AT: first // DAY_KEYS * DAY_US, TO_AT: (first // DAY_KEYS + 1) * DAY_US}
+        end_us = (first // DAY_KEYS + 1) * DAY_US
+        found |= {FROM_AT: end_us - DAY_US, TO_AT: end_us, TO_POSITION: end_us * PLACES_PER_US}
     return found
 
 
 def _set(connection: duckdb.DuckDBPyConnection, variables: Mapping[str, int]) -> None:
     """Set the variables of a range in the DuckDB session."""
     for name, value in variables.items():
-        shown = f"make_timestamptz({value})" if name in (FROM_AT, TO_AT) else str(value)
+        shown = {
+            FROM_AT: f"make_timestamptz({value})",
+            TO_AT: f"make_timestamptz({value})",
+            TO_POSITION: f"CAST({value} AS DECIMAL(38, 0))",
+        }.get(name, str(value))
         connection.execute(f"SET VARIABLE {name} = {shown}")
 
 
@@ -327,7 +332,7 @@ class Ranges:
         `seen` has what an earlier build found out of rows. Of a relation of fewer than `small_rows` rows,
         those of all ranges are looked at together, unless few of the ranges are new.
         """
-        known = {key: looked for key, looked in seen.items() if is_counted(looked)} | self.rows
+        known = {**seen, **self.rows}
         read = [_Read(self.catalog, model, ranges, relation, found) for relation in ranges.reads]
         inputs = found.of_model(model)
         kind = KINDS[ranges.by]
@@ -490,6 +495,9 @@ class _Read:
         named = catalog.by_name[relation].column_names if relation in catalog.by_name else ()
         read = found.columns_read(model, relation)
         self._columns = columns or tuple(name for name in named if name in read or name in words)
+        clips_of_all = [text for own in ranges.clips.values() for text in own.values()]
+        in_conditions = set(WORD.findall(" ".join([*ranges.reads.values(), *clips_of_all])))
+        self.needed = tuple(name for name in named if name in read or name in in_conditions)
         self._asked = asked_columns(relation, others)
         self.reading = [relation, condition, clips, self._columns, self._asked]
 
@@ -512,7 +520,7 @@ class _Read:
             return None
         held = stored.values(files, self._columns)
         extent = joined((file.extent for file in files), self._asked)
-        return None if held is None or extent is None else _Whole(held, n_rows, extent)
+        return None if extent is None else _Whole(held, n_rows, extent)
 
     def looked(self, n_rows: int, total: int, both: list[list[Any]]) -> LookedAt:
         """Return the content and extent of rows, as they are kept, from the columns of a query's answer."""
@@ -555,6 +563,7 @@ class _Read:
             TO: f"first_key + {width}",
             FROM_AT: f"make_timestamptz(first_key // {DAY_KEYS} * {DAY_US})",
             TO_AT: f"make_timestamptz((first_key // {DAY_KEYS} + 1) * {DAY_US})",
+            TO_POSITION: f"stream_position(make_timestamptz((first_key // {DAY_KEYS} + 1) * {DAY_US}), 0)",
         }
         shown = ", ".join(f"{value} AS {name}" for name, value in of_ranges.items())
         ranges = f"SELECT {shown} FROM (SELECT unnest({list(firsts)}) AS first_key)"  # noqa: S608 - numbers

@@ -96,17 +96,15 @@ class Stored:
         numbers = [map(int, file.content.split()) for file in files]
         return [self.meaning, " ".join(str(sum(each)) for each in zip(*numbers, strict=True))]
 
-    def values(self, files: Sequence[File], columns: Iterable[str]) -> Sequence[object] | None:
-        """Return what identifies the values of some columns in all rows of some files; None if it is unknown.
+    def values(self, files: Sequence[File], columns: Iterable[str]) -> Sequence[object]:
+        """Return what identifies the values of some columns in all rows of some files.
 
         For raw files it also changes with other columns.
         """
         if self.is_summed:
             return self.held(files)
-        if not all(file.columns or not file.n_rows for file in files):
-            return None
         names = list(columns)
-        return [[file.n_rows, *(file.columns.get(name) for name in names)] for file in files if file.n_rows]
+        return [[file.n_rows, *(file.columns[name] for name in names)] for file in files if file.n_rows]
 
     def admitting(self, bounds: Sequence[Bound], known: Known) -> list[File]:
         """Return the files that can hold rows which keep all bounds."""

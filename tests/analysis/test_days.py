@@ -1,19 +1,49 @@
 """Test that days can come in any order: results are those of one build, and keys of other days stay."""
 
+from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.database import open_database
 from analysis.engine import build
+from collector.dataset.schema import TABLES
 from tests.analysis.days import PlantedDays
+from tests.analysis.shared_build import RULES
+from tests.analysis.test_ranges import ranges_of
 from tests.analysis.test_same_build import Contents, contents
+from tests.analysis.world import world_rows, write_table, write_world
 from tests.bench.planted_world import Size
 
 SIZE = Size(n_blocks=300, entering=12, taken=9)
 MARTS = ("confirmation_delay", "fee_capture", "feerate_age", "inclusion_sample", "user_day")
 KEYED = ("mempool_residence", "mempool_moments")
+STAYS = ("mempool_entries", "mempool_exits", "mempool_residence")
+MIDNIGHT_S = 86_400
+OVER_MIDNIGHT: Mapping[str, list[dict[str, Any]]] = {
+    "blocks": [
+        {"block_hash": "a1", "height": 1, "arrived_at": 80_000},
+        {"block_hash": "a2", "prev_hash": "a1", "height": 2, "arrived_at": MIDNIGHT_S + 0.5},
+    ],
+    "transactions": [{"block_hash": "a2", "txid": "mined", "fee_sat": 500, "vsize_vb": 100}],
+    "mempool_txs": [
+        {"txid": "conflict", "entered_at": 70_000, "mempool_sequence": 1},
+        {"txid": "mined", "entered_at": 86_399.9, "mempool_sequence": 2},
+        {"txid": "brief", "entered_at": 86_400.1, "mempool_sequence": 3},
+        {"txid": "next", "entered_at": 86_500, "mempool_sequence": 5},
+    ],
+    "mempool_events": [
+        {"event": "A", "hash": "conflict", "received_at": 70_000, "mempool_sequence": 1},
+        {"event": "A", "hash": "brief", "received_at": 86_399.8, "mempool_sequence": 3},
+        {"event": "R", "hash": "brief", "received_at": 86_399.95, "removal_reason": "replaced"},
+        {"event": "R", "hash": "conflict", "received_at": 86_399.99, "removal_reason": "conflict"},
+        {"event": "A", "hash": "mined", "received_at": MIDNIGHT_S + 0.2, "mempool_sequence": 2},
+        {"event": "A", "hash": "next", "received_at": 86_500, "mempool_sequence": 5},
+    ],
+}
+TIMES = {"mempool_txs": "entered_at", "mempool_events": "received_at", "block_arrivals": "event_at"}
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +94,46 @@ def test_keys_stay_when_an_older_day_comes(world: PlantedDays, tmp_path: Path) -
     for before, after in pairwise(keys):
         for name in queries:
             assert before[name] < after[name], name
+
+
+def test_what_is_near_midnight_has_the_same_rows_day_by_day(tmp_path: Path) -> None:
+    """Bodies and their A, and a conflict and its block, are on both sides of midnight."""
+    dataset = write_world(tmp_path / "dataset", {})
+    _add(dataset, "first", lambda seconds: seconds < MIDNIGHT_S)
+    build(dataset, RULES, tmp_path / "a.duckdb", marts=STAYS)
+    _add(dataset, "second", lambda seconds: seconds >= MIDNIGHT_S)
+    found = contents(build(dataset, RULES, tmp_path / "a.duckdb", marts=STAYS).database)
+
+    expected = contents(build(dataset, RULES, tmp_path / "b.duckdb", marts=STAYS, is_cut=False).database)
+
+    assert [name for name in STAYS if not found[name].equals(expected[name])] == []
+    stays = found["mempool_residence"]
+    next_cut_no = found["mempool_cuts"]["cut_no"][1].as_py()
+    assert stays["left_reason"].to_pylist() == ["conflict", "mined", "replaced", None]
+    assert stays["last_cut_no"].to_pylist()[:2] == [next_cut_no, next_cut_no]
+
+
+def test_a_new_day_leaves_what_came_in_and_went_out_before(world: PlantedDays, tmp_path: Path) -> None:
+    """Entries and ends of the day before are not made again, though stays that began then end later."""
+    dataset, database = tmp_path / "dataset", tmp_path / "a.duckdb"
+    world.add(dataset, world.days[:2])
+    build(dataset, world.pools, database, marts=STAYS)
+    world.add(dataset, world.days[2:])
+    build(dataset, world.pools, database, marts=STAYS)
+
+    n_parts = {name: len(ranges_of(database, name)) for name in STAYS}
+
+    assert n_parts == {"mempool_entries": 3, "mempool_exits": 3, "mempool_residence": 4}
+
+
+def _add(dataset: Path, name: str, is_of_it: Callable[[float], bool]) -> None:
+    """Add the rows of a day to the dataset of OVER_MIDNIGHT; blocks are known on each day."""
+    for table, rows in world_rows(OVER_MIDNIGHT).items():
+        time = TIMES.get(table)
+        ours = [row for row in rows if time is None or is_of_it(float(row[time]))]
+        if table not in ("nodes", "coverage"):
+            write_table(
+                dataset / "chain=regtest" / table / "part=0" / f"{name if time else 'all'}.parquet",
+                TABLES[table],
+                ours,
+            )

@@ -1,7 +1,6 @@
 """Test that a mart made in ranges has the rows of the whole mart, and that a new day costs its ranges."""
 
 import gc
-import json
 import shutil
 import sys
 from dataclasses import replace
@@ -18,7 +17,7 @@ from analysis.errors import DatabaseError
 from analysis.extents import bounds_of
 from analysis.incremental import set_parameters
 from analysis.late import StandIns, early_name
-from analysis.parts import STATE, Part, PartsFolder, parts_folder
+from analysis.parts import Part, PartsFolder, parts_folder
 from collector.dataset.schema import TABLES
 from tests.analysis.days import PlantedDays
 from tests.analysis.shared_build import RULES, SharedBuild
@@ -226,22 +225,6 @@ def test_a_range_without_what_it_needs_would_have_no_row(second: Planted, tmp_pa
             assert (model.name in EMPTY) == (not before)
             assert connection.execute(model.sql).fetchall() == [], model.name
     assert len(models) >= 4
-
-
-def test_what_an_older_version_kept_of_rows_is_looked_at_again(second: Planted, earlier: Path) -> None:
-    """It kept a hash of whole files without the number of their rows; a new day is then added as ever."""
-    world, dataset, database = second.world, earlier / "dataset", earlier / "a.duckdb"
-    path = parts_folder(database) / STATE
-    state = json.loads(path.read_text())
-    for made in state["in_ranges"].values():
-        for key, looked in made["rows"].items():
-            looked[0] = key
-    path.write_text(json.dumps(state))
-    world.add(dataset, world.days[-1:])
-
-    found = contents(build(dataset, world.pools, database, marts=RANGED).database)
-
-    assert [name for name in RANGED if not found[name].equals(second.expected[name])] == []
 
 
 def test_a_changed_condition_makes_the_ranges_again(

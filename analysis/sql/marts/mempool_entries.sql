@@ -1,19 +1,17 @@
 /*
-summary = "Every entry of a transaction into a node's mempool: its number, its place in the stream, the next block."
+summary = "Every entry of a transaction into a node's mempool: its number, and its place in the node's stream."
 method = """
 A row of mempool_txs that was not first seen in a block is the beginning of a stay. Its place is that of its A in the
-`sequence` stream, where it came within an hour of the entry, else that of its time of entry. The first cut at which it
-waits is the next one behind that place (mempool_spans).
+`sequence` stream, where it came within an hour of the entry, else that of its time of entry.
 """
 grain = ["stay_no"]
 [ranges]
-by = "mempool_days"
+by = "message_days"
 [ranges.reads]
 stg_mempool_txs = "entered_at >= getvariable('range_from_at') and entered_at < getvariable('range_to_at')"
 stg_mempool_events = """received_at >= getvariable('range_from_at') - interval 1 hour
-and received_at < getvariable('range_to_at') + interval 1 hour and event = 'A'"""
-mempool_spans = """from_at <= getvariable('range_to_at') + interval 1 hour
-and (to_at >= getvariable('range_from_at') - interval 1 hour or to_at is null)"""
+and received_at < getvariable('range_to_at') + interval 1 hour and event = 'A' and (received_at <
+getvariable('range_to_at') or mempool_sequence <= (select max(mempool_sequence) from stg_mempool_txs))"""
 [columns]
 stay_no = "BIGINT  UTC day of entry since 1970 times 1,000,000,000, plus 1, 2, ... in order of entry, then txid"
 node = "VARCHAR  name of the watched node"
@@ -27,7 +25,6 @@ weight_wu = "BIGINT  BIP141 weight; null when the mempool did not give it"
 signals_rbf = "BOOLEAN  it signals BIP125 replaceability itself; null when never learnt"
 parents = "BLOB[]  txids of its parents in the mempool at entry; null when it has none"
 position = "DECIMAL(38,0)  place of its entry in the node's stream (macro stream_position)"
-first_cut_no = "BIGINT  first cut behind its entry; null while there is none"
 */
 with
 
@@ -81,9 +78,6 @@ select
     entries.weight_wu,
     entries.signals_rbf,
     entries.parents,
-    entries.position,
-    mempool_spans.cut_no as first_cut_no
+    entries.position
 from entries
-asof left join mempool_spans
-    on entries.node = mempool_spans.node and entries.position >= mempool_spans.from_position
 order by stay_no

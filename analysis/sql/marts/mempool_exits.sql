@@ -12,12 +12,15 @@ by = "mempool_days"
 [ranges.reads]
 stg_mempool_events = """received_at >= getvariable('range_from_at') and received_at < getvariable('range_to_at')
 and event = 'R'"""
-mempool_spans = """from_at <= getvariable('range_to_at')
-and (to_at >= getvariable('range_from_at') or to_at is null)"""
+mempool_spans = "from_at <= getvariable('range_to_at') and to_at >= getvariable('range_from_at')"
 mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to')"
 chain_blocks = "block_hash in (select block_hash from mempool_cuts)"
 stg_transactions = "height in (select height from chain_blocks) and block_hash in (select block_hash from mempool_cuts)"
-mempool_entries = "stay_no >= getvariable('range_from') - 15000000000 and stay_no < getvariable('range_to') + 1000000000"
+mempool_entries = """stay_no >= getvariable('range_from') - 15000000000
+and (stay_no < getvariable('range_to') or position < getvariable('range_to_position'))"""
+[ranges.clips.mempool_spans]
+cut_no = """if(from_position > coalesce((select max(stream_position(received_at, sequence)) from stg_mempool_events
+where removal_reason = 'conflict'), 0), null, cut_no)"""
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_entries"
 position = "DECIMAL(38,0)  place of the message in the node's stream (macro stream_position)"

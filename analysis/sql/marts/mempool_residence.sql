@@ -3,10 +3,10 @@ summary = "Every stay of a transaction in a node's mempool, and the blocks durin
 method = """
 A stay begins with a row of mempool_txs (mempool_entries). It ends with the first of these: an R for the transaction, the C
 of a block that holds it (mempool_exits), or the end of the session (mempool_sessions; a new session lists its mempool
-again). The transaction waits at every cut between, including the C that ends the stay: that block found it in the
-mempool. The order is that of the `sequence` stream where the stay began or ended with a message of it (see mempool_cuts),
-else that of our clock. Where the mempool did not give a fee, it is taken from the block. A stay without fee or size is
-kept but cannot be ranked.
+again). The first cut at which the transaction waits is the next one behind its entry (mempool_spans). It waits at every cut
+up to the C that ends the stay: that block found it in the mempool. The order is that of the `sequence` stream where the
+stay began or ended with a message of it (see mempool_cuts), else that of our clock. Where the mempool did not give a fee,
+it is taken from the block. A stay without fee or size is kept but cannot be ranked.
 """
 grain = ["stay_no"]
 [ranges]
@@ -14,6 +14,8 @@ by = "mempool_days"
 [ranges.reads]
 mempool_entries = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
 mempool_exits = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
+mempool_spans = """from_at <= getvariable('range_to_at') + interval 1 hour
+and to_at >= getvariable('range_from_at') - interval 1 hour"""
 mempool_sessions = """started_at < getvariable('range_to_at') + interval 1 hour
 and ended_at > getvariable('range_from_at') - interval 1 hour"""
 [columns]
@@ -71,12 +73,14 @@ select
     entry.parents,
     first_exits.exit.left_at,
     first_exits.exit.left_reason,
-    entry.first_cut_no,
+    mempool_spans.cut_no as first_cut_no,
     coalesce(first_exits.exit.last_cut_no, mempool_sessions.last_cut_no, 9000000000000000000) as last_cut_no,
     first_exits.exit.mined_cut_no,
     entry.position,
     first_exits.exit.position as left_position
 from mempool_entries as entry
+asof left join mempool_spans
+    on entry.node = mempool_spans.node and entry.position >= mempool_spans.from_position
 left join first_exits
     on entry.stay_no = first_exits.stay_no
 left join mempool_sessions

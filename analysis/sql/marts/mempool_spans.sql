@@ -11,7 +11,7 @@ from_position = "DECIMAL(38,0)  place of the cut before the span (macro stream_p
 previous_cut_no = "BIGINT  number of the cut before the span; 0 where there is none"
 cut_no = "BIGINT  number of the cut that ends the span; null behind the node's last cut"
 from_at = "TIMESTAMP WITH TIME ZONE  our clock at the cut before the span; 1970 where there is none"
-to_at = "TIMESTAMP WITH TIME ZONE  our clock at the cut that ends the span; null behind the node's last cut"
+to_at = "TIMESTAMP WITH TIME ZONE  our clock at the cut that ends the span; 9999-12-31 behind the node's last cut"
 */
 with
 
@@ -37,7 +37,8 @@ select
     cast(cut_no as bigint) as previous_cut_no,
     lead(cut_no) over in_order as cut_no,
     connected_at as from_at,
-    lead(connected_at) over in_order as to_at
+    -- A time behind all others, not null: so the rows that a range reads do not change with a later day.
+    coalesce(lead(connected_at) over in_order, make_timestamptz(253402214400000000)) as to_at
 from bounds
 window in_order as (partition by node order by position, cut_no)
 order by node, from_position
