@@ -42,7 +42,7 @@ from typing import Any
 
 import zmq
 from bench_chain import TX_PER_BLOCK
-from bench_readers import delays, listener, readers, with_readers
+from bench_readers import RATES, delays, listener, readers, with_readers
 from bench_running import OVERLOAD, Running, feed, memory, sustained
 from bench_sizes import bytes_per_row
 from bench_stamps import stamps
@@ -132,8 +132,9 @@ def smoke(options: argparse.Namespace) -> None:
     facts["memory"] = apart(partial(memory, settled_s=0.0), root)
     facts["sustained"] = apart(sustained, root, SMOKE_S)
     paced = partial(apart, partial(delays, duration_s=SMOKE_PACED_S))
-    alone = partial(apart, partial(listener, duration_s=SMOKE_PACED_S))
-    facts["readers"] = with_readers(partial(apart, whole_collector), paced, alone, root / "whole", 1)
+    alone = partial(apart, partial(listener, duration_s=SMOKE_PACED_S, settled_s=SMOKE_PACED_S))
+    whole = partial(apart, whole_collector)
+    facts["readers"] = with_readers(whole, paced, alone, root / "whole", 1, RATES[:1])
     options.out.write_text(json.dumps(facts, indent=2) + "\n")
 
 

@@ -144,7 +144,7 @@ def delays(folder: Path, n_readers: int, tx_per_s: int, duration_s: float = PACE
     }
 
 
-def listener(n_readers: int, duration_s: float = ALONE_S) -> dict[str, Any]:
+def listener(n_readers: int, duration_s: float = ALONE_S, settled_s: float = SETTLED_S) -> dict[str, Any]:
     """Serve readers and nothing else; return the part of a core that this process, without them, uses."""
     os.sched_setaffinity(0, {OUR_CORE})
     metrics, live = Metrics(["bench"]), LiveRows()
@@ -154,7 +154,7 @@ def listener(n_readers: int, duration_s: float = ALONE_S) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as at:
         server = MonitorServer(address, metrics, Health(metrics, {"bench": Path(at)}), live)
         with readers(address, n_readers, NODE_CORE):
-            time.sleep(SETTLED_S)  # the readers start
+            time.sleep(settled_s)  # the readers start
             begun_s, used_s = time.monotonic(), time.process_time()
             while time.monotonic() - begun_s < duration_s:
                 time.sleep(1)
@@ -164,14 +164,18 @@ def listener(n_readers: int, duration_s: float = ALONE_S) -> dict[str, Any]:
     return {"share_of_a_core": share}
 
 
-def with_readers(
+def with_readers(  # noqa: PLR0917 - what is compared, and how
     whole: Callable[[Path, int], dict[str, Any]],
     paced: Callable[[Path, int, int], dict[str, Any]],
     alone: Callable[[int], dict[str, Any]],
     folder: Path,
     n_rounds: int,
+    rates: Sequence[int] = RATES,
 ) -> dict[str, Any]:
-    """Compare with and without readers in pairs; all three run what they measure in a process of its own."""
+    """Compare with and without readers in pairs; all three run what they measure in a process of its own.
+
+    `rates` has the transactions a second that the node publishes.
+    """
     return {
         "n_readers": N_READERS,
         "listener_alone": {n_readers: alone(n_readers) for n_readers in (0, N_READERS)},
@@ -182,7 +186,7 @@ def with_readers(
                 ("median_ms", "p95_ms", "cpu_s"),
                 n_rounds,
             )
-            for rate in RATES
+            for rate in rates
         },
     }
 

@@ -9,7 +9,7 @@ costs, and as much more of what is made as a whole. What the process that schedu
 time and a time per day, from both worlds.
 
 Builds in this process with one thread, and with one and two others that work for it, are real. Their ratios
-say something on a machine with two idle cores. With --smoke a world of few blocks stands for one of 28 days,
+say something on a machine with two idle cores. With --smoke some marts of a few blocks stand for 28 days,
 so that the figures say nothing.
 """
 
@@ -17,6 +17,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -41,6 +42,7 @@ WORKERS: Final = (1, 2, 4, 16, 64, 256)
 BLOCKS_PER_DAY: Final = 144
 DAYS: Final = (28, 365)
 MIN_EFFICIENCY: Final = 0.8
+SMOKE_MARTS: Final = ("block_order", "fee_capture")
 JUDGED_WORKERS: Final = 64
 JUDGED_DAYS: Final = 365
 SHORTER: Final = 5
@@ -55,9 +57,10 @@ def main() -> None:
     options = parse()
     n_blocks = SMOKE_BLOCKS * SHORTER if options.smoke else options.blocks
     n_days = DAYS[0] if options.smoke else n_blocks / BLOCKS_PER_DAY
-    shorter, times = measured(n_blocks // SHORTER), measured(n_blocks)
+    marts = SMOKE_MARTS if options.smoke else None
+    shorter, times = measured(n_blocks // SHORTER, marts), measured(n_blocks, marts)
     graph = nodes(times.parts)
-    built_s = {n: build_s(n_blocks, n) for n in REAL_WORKERS}
+    built_s = {n: build_s(n_blocks, n, marts) for n in REAL_WORKERS}
     facts: dict[str, Any] = {
         "machine": asdict(machine.describe()),
         "is_simulation": True,
@@ -101,8 +104,11 @@ def main() -> None:
     say(f"written: {options.out}")
 
 
-def build_s(n_blocks: int, n_workers: int) -> float:
-    """Build a database with one thread and so many processes that work for it; return the seconds."""
+def build_s(n_blocks: int, n_workers: int, marts: Collection[str] | None) -> float:
+    """Build a database with one thread and so many processes that work for it; return the seconds.
+
+    With `marts`, these alone are built.
+    """
     folder = world(n_blocks)
     with tempfile.TemporaryDirectory(dir=folder) as work, ExitStack() as stack:
         workers = stack.enter_context(open_processes(n_workers)) if n_workers else None
@@ -111,6 +117,7 @@ def build_s(n_blocks: int, n_workers: int) -> float:
             folder / "dataset",
             folder / "pools",
             Path(work, "a.duckdb"),
+            marts=marts,
             memory_gb=memory_of_each_gb(MEMORY_GB, n_workers),
             threads=1,
             workers=workers,
@@ -128,11 +135,12 @@ def ratios(built_s: dict[int, float]) -> dict[str, bool]:
     }
 
 
-def measured(n_blocks: int) -> PartTimes:
-    """Build a planted world, and return what its pieces cost."""
+def measured(n_blocks: int, marts: Collection[str] | None) -> PartTimes:
+    """Build a planted world, and return what its pieces cost; with `marts`, those of these alone."""
     folder = world(n_blocks)
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        return measure_parts(folder / "dataset", folder / "pools", Path(work, "a.duckdb"), MEMORY_GB)
+        database = Path(work, "a.duckdb")
+        return measure_parts(folder / "dataset", folder / "pools", database, MEMORY_GB, marts)
 
 
 def on_days(shorter_s: float, longer_s: float, n_days: float, days: float) -> float:

@@ -3,7 +3,7 @@
 import multiprocessing
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,10 +65,12 @@ def names_in_ranges() -> frozenset[str]:
     )
 
 
-def measure_parts(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
-    """Build a database that does not exist yet, and return what its pieces cost."""
+def measure_parts(
+    dataset: Path, rules: Path, database: Path, memory_gb: float, marts: Collection[str] | None = None
+) -> PartTimes:
+    """Build a new database, and return what its pieces cost; with `marts`, these alone are built."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_build, dataset, rules, database, memory_gb).result()
+        return pool.submit(_build, dataset, rules, database, memory_gb, marts).result()
 
 
 class _Clock:
@@ -145,7 +147,9 @@ class _Clock:
             return count(connection, query)
 
 
-def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> PartTimes:
+def _build(
+    dataset: Path, rules: Path, database: Path, memory_gb: float, marts: Collection[str] | None
+) -> PartTimes:
     clock = _Clock()
     look, narrow, make, count = OneRange.look, OneRange.narrow, PartsFolder.make, checks.n_rows_of
     instead: Mapping[tuple[Any, str], Any] = {
@@ -161,7 +165,7 @@ def _build(dataset: Path, rules: Path, database: Path, memory_gb: float) -> Part
     for (owner, name), other in instead.items():
         setattr(owner, name, other)
     begun_s = time.process_time()
-    result = engine.build(dataset, rules, database, memory_gb=memory_gb, threads=1)
+    result = engine.build(dataset, rules, database, marts=marts, memory_gb=memory_gb, threads=1)
     ended_s = time.process_time()
     assert not result.failed_checks, result.failed_checks
     found = clock.found
