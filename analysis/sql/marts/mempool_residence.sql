@@ -4,7 +4,7 @@ method = """
 A stay begins with a row of mempool_txs (mempool_entries). It ends with the first of these: an R for the transaction, the C
 of a block that holds it (mempool_exits), or the end of the session (mempool_sessions; a new session lists its mempool
 again). The first cut at which the transaction waits is the next one behind its entry (mempool_spans). It waits at every cut
-up to the C that ends the stay: that block found it in the mempool. The order is that of the `sequence` stream where the
+from there to its end, also at the C that ends the stay. The order is that of the `sequence` stream where the
 stay began or ended with a message of it (see mempool_cuts), else that of our clock. Where the mempool did not give a fee,
 it is taken from the block. A stay without fee or size is kept but cannot be ranked.
 """

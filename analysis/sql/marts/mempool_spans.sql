@@ -37,8 +37,8 @@ select
     cast(cut_no as bigint) as previous_cut_no,
     lead(cut_no) over in_order as cut_no,
     connected_at as from_at,
-    -- A time behind all others, not null: so the rows that a range reads do not change with a later day.
-    coalesce(lead(connected_at) over in_order, make_timestamptz(253402214400000000)) as to_at
+    -- A time behind all others, not null, so that a condition can bound the column alone.
+    coalesce(lead(connected_at) over in_order, to_timestamp(253402214400)) as to_at
 from bounds
 window in_order as (partition by node order by position, cut_no)
 order by node, from_position
