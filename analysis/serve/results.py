@@ -7,6 +7,7 @@ has a deadline, so this wait has one, too.
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -23,7 +24,9 @@ from analysis.raw_views import raw_files_locked
 
 QUESTION_S: Final = 10.0  # the longest time for the queries of one answer
 MAX_QUESTIONS: Final = 4  # questions that are asked at once; further ones wait
-WAIT_S: Final = 15.0  # the longest wait for a turn
+WAIT_S: Final = 15.0  # the longest wait for a turn, and for questions that are to end
+STOP_AGAIN_S: Final = 0.1  # a question that was between two queries when it was stopped goes on so long
+STOPPED: Final = "the server stops; ask again when it runs"
 MEMORY_GB: Final = 1.0  # of DuckDB, for all questions together
 T = TypeVar("T")
 Row = Mapping[str, Any]
@@ -93,11 +96,11 @@ class Reader:
 
 
 class _OpenBuild:
-    """Holds one opened database of a build: its connection, facts, readers, and what was made from it."""
+    """Holds one opened database of a build: its connection, facts, and what was made from it."""
 
     def __init__(self, database: Path, stamp: _Stamp) -> None:
         self.stamp = stamp
-        self.n_readers = 0
+        self.cursors: set[duckdb.DuckDBPyConnection] = set()  # of the questions that run
         self._stack = ExitStack()
         self.connection = self._stack.enter_context(open_database(database, memory_gb=MEMORY_GB))
         self.facts: Mapping[str, str] = dict(
@@ -133,6 +136,7 @@ class Results:
         self._question_s = question_s
         self._turns = threading.BoundedSemaphore(MAX_QUESTIONS)
         self._idle = threading.Condition()
+        self._is_closed = False
         self._build: _OpenBuild | None = None
         if not self.lacks_build:
             self._build = _opened(database)
@@ -151,9 +155,8 @@ class Results:
                 # A new build may have removed files of the one that was open.
                 return self._read_once(question)
         except duckdb.InterruptException:
-            raise BusyError(
-                f"the question was stopped after {self._question_s:.0f} s; ask for less, as with a limit"
-            ) from None
+            after = f"the question was stopped after {self._question_s:.0f} s; ask for less, as with a limit"
+            raise BusyError(STOPPED if self._is_closed else after) from None
         except duckdb.OutOfMemoryException:
             raise BusyError(
                 f"the question needs more than {MEMORY_GB:.0f} GB of memory; ask for less"
@@ -177,15 +180,23 @@ class Results:
         return hashlib.sha256(f"{_software()} {stamp}".encode()).hexdigest()[:16]
 
     def close(self) -> None:
-        """Close the database; running questions are stopped."""
+        """Stop the questions that run, wait until they have ended, and close the database.
+
+        It stays open if a question goes on for WAIT_S without a query.
+        """
         with self._idle:
-            if self._build is not None:
+            self._is_closed = True
+            until_s = time.monotonic() + WAIT_S
+            while self._build is not None and self._build.cursors and time.monotonic() < until_s:
+                for cursor in self._build.cursors:
+                    cursor.interrupt()
+                self._idle.wait(STOP_AGAIN_S)
+            if self._build is not None and not self._build.cursors:
                 self._build.close()
-            self._build = None
+                self._build = None
 
     def _read_once(self, question: Callable[[Reader], T]) -> T:
-        with self._reading() as build:
-            cursor = build.connection.cursor()
+        with self._reading() as (build, cursor):
             deadline = threading.Timer(self._question_s, cursor.interrupt)
             deadline.daemon = True
             deadline.start()
@@ -198,29 +209,32 @@ class Results:
             finally:
                 deadline.cancel()
                 deadline.join()  # so that it cannot interrupt a closed cursor
-                cursor.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[_OpenBuild]:
-        """Yield the newest build and keep it open until the `with` block ends.
+    def _reading(self) -> Iterator[tuple[_OpenBuild, duckdb.DuckDBPyConnection]]:
+        """Yield the newest build and a cursor of it, and keep both open until the `with` block ends.
 
-        If its file was replaced, first wait until the readers of the old one have ended.
+        If its file was replaced, first wait until the questions to the old one have ended.
         """
         with self._idle:
+            if self._is_closed:
+                raise BusyError(STOPPED)
             if not self._idle.wait_for(self._is_newest_or_free, timeout=WAIT_S):
                 raise BusyError("the database is being replaced; ask again in a moment")
             build = self._newest()
-            build.n_readers += 1
+            cursor = build.connection.cursor()
+            build.cursors.add(cursor)
         try:
-            yield build
+            yield build, cursor
         finally:
             with self._idle:
-                build.n_readers -= 1
+                build.cursors.remove(cursor)
+                cursor.close()
                 self._idle.notify_all()
 
     def _is_newest_or_free(self) -> bool:
         build = self._build
-        return build is None or not build.n_readers or _stamp(self.database) in (None, build.stamp)
+        return build is None or not build.cursors or _stamp(self.database) in (None, build.stamp)
 
     def _newest(self) -> _OpenBuild:
         """Return the open database of the newest build.

@@ -1,6 +1,7 @@
 """Test that questions are bounded in time and memory, and that a new build is opened under open requests."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -37,6 +38,37 @@ def test_an_endless_question_is_stopped(served_database: Path, tmp_path: Path) -
         results.read(lambda reader: reader.rows(ENDLESS))
     assert results.read(lambda reader: reader.rows("SELECT 1 AS one")) == [{"one": 1}]
     results.close()
+
+
+def test_a_server_that_ends_stops_its_questions(served_database: Path, tmp_path: Path) -> None:
+    """A question that would run for an hour ends with one sentence, also where it asks again and again."""
+    results = Results(copied(served_database, tmp_path), question_s=3600)
+    is_asked, refused = threading.Event(), []
+
+    def ask(question: Callable[[Reader], object]) -> None:
+        with pytest.raises(BusyError, match="the server stops") as error:
+            results.read(question)
+        refused.append(error)
+
+    def endless(reader: Reader) -> object:
+        is_asked.set()
+        return reader.rows(ENDLESS)
+
+    def often(reader: Reader) -> None:
+        while True:
+            reader.rows("SELECT 1")
+
+    asking = [threading.Thread(target=ask, args=(each,)) for each in (often, endless)]
+    for thread in asking:
+        thread.start()
+    assert is_asked.wait(60)
+
+    results.close()
+
+    for thread in asking:
+        thread.join()
+    assert len(refused) == 2
+    ask(built_at)
 
 
 def test_a_question_cannot_take_all_memory(served_database: Path, tmp_path: Path) -> None:
