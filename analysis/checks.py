@@ -86,7 +86,7 @@ class EarlierChecks:
 
 
 class Others(Protocol):
-    """Declares how other processes count rows for checks; see analysis/incremental.py."""
+    """Is the interface by which checks have other processes count rows; IncrementalMarts implements it."""
 
     def counted(self, check: str, reads: frozenset[str], queries: Sequence[str]) -> list[int] | None:
         """Return the number of rows of each query of a check; None where this process is quicker."""

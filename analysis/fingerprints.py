@@ -2,8 +2,9 @@
 
 The hashes cover the query, its parameters, the macros and functions that it uses, the versions of Python and
 of the libraries that compute, and the content of each relation that it reads. The content of a stored mart is
-a hash of the columns that are read, or of its file where no column hashes are known. So a mart that is made
-again causes no further work where it has the same values. The content of a view is a hash of all its inputs.
+a hash of the columns that are read, or of its files where the query does not name them. So a mart that is
+made again causes no further work where it has the same values. The content of a view is a hash of all its
+inputs.
 """
 
 import hashlib

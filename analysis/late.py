@@ -45,7 +45,7 @@ class StandIns:
     Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
     values are clipped. Instead of a view it can put a table: then the condition is met once, and not in each
     place of the query that reads the relation, which costs a query of few rows most of its time. `needed` has
-    the columns that the mart and the conditions of other relations read; a table has these alone.
+    the columns of each relation that are read; a table has these and the late ones alone.
     """
 
     def __init__(
@@ -117,15 +117,14 @@ class StandIns:
 
     def _put(self, kind: str, relation: str, source: str | None, limit: str = "") -> int:
         """Put a view or a table in front of a relation; return the number of rows of the table."""
-        replaced = {**self._clips.get(relation, {}), **_emptied(self._catalog, self._late, relation)}
-        needed = self._needed.get(relation) if kind == "TABLE" else None  # DuckDB reads no more in a view
-        if needed:
-            late = () if self._late is None or self._late.relation != relation else self._late.columns
-            names = dict.fromkeys((*needed, *late))
-            shown = ", ".join(f"{replaced[name]} AS {name}" if name in replaced else name for name in names)
+        late = _emptied(self._catalog, self._late, relation)
+        replaced = {**self._clips.get(relation, {}), **late}
+        values = {name: f"{value} AS {name}" for name, value in replaced.items()}
+        needed = self._needed.get(relation)
+        if needed and kind == "TABLE":  # of a view, DuckDB reads no more than is asked for
+            shown = ", ".join(values.get(name, name) for name in dict.fromkeys((*needed, *late)))
         else:
-            columns = ", ".join(f"{value} AS {name}" for name, value in replaced.items())
-            shown = f"* REPLACE ({columns})" if replaced else "*"
+            shown = f"* REPLACE ({', '.join(values.values())})" if values else "*"
         rows = f'"{self._database}".main.{relation}' if source is None else f"({source})"
         answer = self._connection.execute(
             f"CREATE TEMP {kind} {relation} AS"  # noqa: S608 - our own files

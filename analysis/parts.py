@@ -19,10 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import duckdb
-from pyarrow import parquet
 
 from analysis.errors import DatabaseError
 from analysis.extents import Extent, extent_of
@@ -36,6 +35,9 @@ from collector.dataset.files import (
     why_unwritable,
     write_atomically,
 )
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
 
 SUFFIX: Final = ".marts"
 STATE: Final = "parts.json"
@@ -54,7 +56,7 @@ Types = Mapping[str, str]
 class Part:
     """Describes one Parquet file of a mart: its inputs, the SHA-256 of its bytes, its size, the time it took.
 
-    `columns` has a hash of the values of each column in their order.
+    `columns` has a hash of each column's stored bytes, by which its values and their order are known.
     `extent` has the least and the greatest value of the columns by which ranges of other marts choose files.
     `is_synced` tells that its bytes were forced to disk: then a power cut cannot have taken them.
     """
@@ -140,7 +142,10 @@ class PartsFolder:
         return [part for part in parts if self._is_whole(part)]
 
     def find_ranges(self, name: str, inputs: Inputs) -> list[Part] | None:
-        """Return the parts of a mart that was made in ranges of these inputs; None if any is missing."""
+        """Return the parts of a mart that was made, range by range, of exactly these inputs.
+
+        Return None if it was made of other inputs, or if the file of a part is missing or damaged.
+        """
         made = self.state.in_ranges.get(name)
         if made is None or made.inputs != inputs or not self.are_whole(made.files):
             return None
@@ -420,25 +425,29 @@ def _read_facts(
 
     Of a mart without rows whose `types` are known no file is read: in a small dataset most have none.
     """
+    from pyarrow import parquet  # noqa: PLC0415 - loads slowly, and most commands read no part
+
     if n_rows == 0:
         return dict.fromkeys(types or parquet.read_schema(path).names, NO_VALUE), dict.fromkeys(bounded)
-    return _column_hashes(path), extent_of(connection, _rows_of(path), bounded)
+    columns = _column_hashes(path, parquet.read_metadata(path))
+    return columns, extent_of(connection, _rows_of(path), bounded)
 
 
-def _column_hashes(path: Path) -> dict[str, str]:
+def _column_hashes(path: Path, metadata: "FileMetaData") -> dict[str, str]:
     """Return for each column of a Parquet file the SHA-256 of its stored bytes, row group by row group.
 
-    The same bytes of the same type and encoding are the same values in the same order. So nothing is decoded.
+    Bytes of the same type and encoding are the same values in the same order. So nothing is decoded.
     """
-    metadata = parquet.read_metadata(path)
     names = [metadata.schema.column(number).path.partition(".")[0] for number in range(metadata.num_columns)]
     hashes = {name: hashlib.sha256() for name in names}
     with path.open("rb") as source:
         for group in range(metadata.num_row_groups):
             for number, name in enumerate(names):
                 chunk = metadata.row_group(group).column(number)
-                form = (chunk.physical_type, chunk.compression, chunk.encodings, chunk.num_values)
-                hashes[name].update(repr((chunk.path_in_schema, form, chunk.total_compressed_size)).encode())
+                logical = str(metadata.schema.column(number).logical_type)
+                type_ = (chunk.path_in_schema, chunk.physical_type, logical)
+                form = (chunk.compression, chunk.encodings, chunk.num_values, chunk.total_compressed_size)
+                hashes[name].update(repr((type_, form)).encode())
                 source.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
                 hashes[name].update(source.read(chunk.total_compressed_size))
     return {name: found.hexdigest()[:32] for name, found in hashes.items()}

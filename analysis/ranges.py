@@ -51,9 +51,7 @@ INTERVAL: Final = re.compile(r"(\w+) >= getvariable\('range_from'\) and \1 < get
 OF_RANGE: Final = re.compile(r"getvariable\('(range_\w+)'\)")
 FROM, TO = "range_from", "range_to"
 FROM_AT, TO_AT = "range_from_at", "range_to_at"  # the same as times, where a range is a day
-TO_POSITION: Final = (
-    "range_to_position"  # the first place of the next day in a node's stream, as in stream_position
-)
+TO_POSITION: Final = "range_to_position"  # where the next day begins in a node's stream
 
 
 class Kind(NamedTuple):
@@ -112,10 +110,10 @@ class RangeRows:
 
 
 class OneRange:
-    """Finds out which rows one range of a mart reads, and makes DuckDB queries see only these.
+    """Finds the rows that one range of a mart reads, and makes DuckDB queries see only these.
 
-    `few` are the relations of which the range before read few rows; it is brought up to date. `together` may
-    tell what the range reads of a relation from a look at all ranges at once.
+    `few` names the relations of which the last range read few rows; this class updates the set. `together`,
+    if given, looks at all ranges at once, and can tell which rows this range reads.
     """
 
     def __init__(
@@ -134,7 +132,7 @@ class OneRange:
         self._connection = connection
         self._few = few
         self._together = together
-        needed = {each.relation: each.needed for each in rows.read}
+        needed = {each.relation: each.columns for each in rows.read}
         self._views = StandIns(connection, catalog, model, model.ranges, needed)
         self._are_variables_set = False
         self._begin()
@@ -470,7 +468,8 @@ class _Whole(NamedTuple):
 class _Read:
     """Describes which rows of one relation the ranges of a mart read, and which of their columns matter.
 
-    These are the columns that the mart or another condition reads, or those in `columns`.
+    These are `columns`, or without them what the mart, another condition or the clip of another relation
+    reads. Columns that the mart fills in late are not among them.
     """
 
     def __init__(  # noqa: PLR0917 - what one walk has at hand
@@ -489,17 +488,18 @@ class _Read:
         self.bounds = bounds_of(condition)
         own = set(WORD.findall(" ".join([condition, *clips.values()])))
         self.mentioned = sorted((own - {relation}) & found.contents.keys())
-        # What other conditions read of this relation matters as well as what the query reads.
+        # What others say of this relation matters as well as what the query reads.
         others = [text for name, text in ranges.reads.items() if name != relation]
-        words = {word for text in others if relation in WORD.findall(text) for word in WORD.findall(text)}
+        clips_of_others = [
+            text for name, own in ranges.clips.items() if name != relation for text in own.values()
+        ]
+        every = map(WORD.findall, (*others, *clips_of_others))
+        words = {word for each in every if relation in each for word in each}
         named = catalog.by_name[relation].column_names if relation in catalog.by_name else ()
         read = found.columns_read(model, relation)
-        self._columns = columns or tuple(name for name in named if name in read or name in words)
-        clips_of_all = [text for own in ranges.clips.values() for text in own.values()]
-        in_conditions = set(WORD.findall(" ".join([*ranges.reads.values(), *clips_of_all])))
-        self.needed = tuple(name for name in named if name in read or name in in_conditions)
+        self.columns = columns or tuple(name for name in named if name in read or name in words)
         self._asked = asked_columns(relation, others)
-        self.reading = [relation, condition, clips, self._columns, self._asked]
+        self.reading = [relation, condition, clips, self.columns, self._asked]
 
     def look(self, connection: duckdb.DuckDBPyConnection) -> LookedAt:
         """Query the rows that a range reads of its relation; return their content and their extent.
@@ -518,7 +518,7 @@ class _Read:
         n_rows = sum(file.n_rows for file in files)
         if not all(surely_admits(self.bounds, file.extent, values) for file in files if file.n_rows):
             return None
-        held = stored.values(files, self._columns)
+        held = stored.values(files, self.columns)
         extent = joined((file.extent for file in files), self._asked)
         return None if extent is None else _Whole(held, n_rows, extent)
 
@@ -575,7 +575,7 @@ class _Read:
 
     @property
     def _sums(self) -> str:
-        named = ", ".join(f"{self.relation}.{name}" for name in self._columns)
+        named = ", ".join(f"{self.relation}.{name}" for name in self.columns)
         total = f"sum(hash({named}))" if named else "0"
         extents = "".join(f", {extent_sql(name)}" for name in self._asked)
         return f"SELECT count(*), coalesce({total}, 0){extents}"

@@ -142,7 +142,10 @@ def _interval_of_change(logs: Numbers, before: int, after: int, start: int) -> t
 
 
 def _left_open_column(scores: pa.ChunkedArray) -> pa.Array:
-    """Return for each list of scores (of one block) the names of the orders that it leaves open."""
+    """Return for each block the names of its most probable orders, up to a total probability of 95 %.
+
+    `scores` has one list per block.
+    """
     rows = [left_open_of(posterior(np.array([*each, 0.0]))) for each in scores.to_pylist()]
     return pa.array(rows, pa.list_(pa.string()))
 

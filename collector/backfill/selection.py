@@ -13,9 +13,10 @@ from collector.codec.arrays import Integers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSelection:
-    """Selects blocks by a range of heights or of header times; a side that is None is unlimited.
+    """Selects the blocks inside a range of heights and inside a range of header times.
 
-    Times are in seconds since 1970 UTC. Both heights are included; the later time is not.
+    A limit that is None does not apply. Times are in seconds since 1970 UTC. Both heights are included. The
+    first time is included; the last time is not.
     """
 
     first_height: int | None = None

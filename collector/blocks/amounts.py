@@ -58,9 +58,9 @@ def read_amounts(answer: Mapping[str, Any]) -> BlockAmounts | None:
 
 
 def _names_amounts(transaction: Mapping[str, Any]) -> bool:
-    """Return whether a transaction in an answer of getblock has a fee, or names an output that it spends.
+    """Return whether getblock gives amounts for a transaction: its fee, or an output that it spends.
 
-    Raises ValueError for one that spends nothing.
+    Without the block's undo data the node gives neither. Raises ValueError for a transaction without inputs.
     """
     if not transaction["vin"]:
         raise ValueError("a transaction without inputs")

@@ -460,9 +460,10 @@ def _accepted(url: str, response: requests.Response) -> requests.Response:
 
 
 def _answer(file: RemoteFile, response: requests.Response, start: int, validator: str) -> Answer:
-    """Return from the header of a server's answer which bytes of the file follow.
+    """Return from the headers of a server's answer which bytes of the file follow.
 
-    Raises FetchError if the header contradicts itself.
+    Raises FetchError when the server sends another part than the one from `start`, and _ChangedMeanwhile when
+    the file is no longer the one that `validator` names.
     """
     given = response.headers.get("ETag", "")
     if not given or given.startswith("W/"):  # a weak one does not promise the same bytes

@@ -136,7 +136,7 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes of the journal the next `seal` writes to Parquet."""
+        """Return the size of the current journal file in bytes; 0 if there is none."""
         return self._current.size_bytes if self._current else 0
 
     @property

@@ -108,7 +108,7 @@ class SegmentContents(NamedTuple):
 
     @property
     def batches(self) -> dict[str, list[pa.RecordBatch]]:
-        """Return this journal file's Arrow batches by the name of their part, in the order of writing."""
+        """Return the file's Arrow batches as lists by part name; each list is in the order of writing."""
         found: dict[str, list[pa.RecordBatch]] = {}
         for part in self.parts:
             found.setdefault(part.name, []).append(part.batch)

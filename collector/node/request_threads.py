@@ -183,8 +183,8 @@ class RequestThread:
     ) -> T:
         """Repeat a request until the node answers, and return the answer.
 
-        It is repeated after the errors `again_on`, and after wrong answers while this thread has got nothing
-        else for less than `wrong_for_s` seconds. After `end`, the last error is raised instead. Raises
+        It is repeated after each error of `again_on`. It is repeated after a wrong answer until all answers
+        have been wrong for `wrong_for_s` seconds. Any other error is raised; after `end`, each is. Raises
         _Unanswered when it has failed for `give_up_s` seconds and the node answers a simple request.
         """
         pauses: Backoff | None = None

@@ -32,7 +32,8 @@ PRINTABLE_ASCII: Final = range(0x20, 0x7F)
 class BlockTruth:
     """Records one block that was mined in a scenario.
 
-    Its acceptances, by the keys of RANKINGS, compare it with the mempool at two moments.
+    An acceptance counts how many of the mempool's best the block took, for each ranking in RANKINGS. One is
+    for the mempool when the template was made, the other for that when the block arrived.
     """
 
     height: int

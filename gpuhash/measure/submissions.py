@@ -128,9 +128,10 @@ def lines_of(submissions: Iterable[Submission], algorithm: str | None, stage: st
 
 
 def peers_of(submissions: Iterable[Submission], algorithm: str | None) -> list[tuple[str, PeerResult]]:
-    """Return the comparisons with other programs, each with the name of its file, the highest ratio first.
+    """Return the comparisons with other programs, each with the name of its file.
 
-    Only those of `algorithm` are kept, where it is not None.
+    They are sorted by algorithm, then by program; the highest ratio comes first in each. Only those of
+    `algorithm` are returned, if it is not None.
     """
     found = [
         (submission.name, peer)

@@ -27,6 +27,7 @@ from analysis import engine
 from analysis.processes import memory_of_each_gb, open_processes
 from gpuhash.measure import machine
 from tests.bench.bench_analysis import ROOT, SMOKE_BLOCKS, say, world
+from tests.bench.bench_builds import SMOKE_MARTS
 from tests.bench.part_times import PartTimes, measure_parts
 from tests.bench.replay import (
     Build,
@@ -42,7 +43,6 @@ WORKERS: Final = (1, 2, 4, 16, 64, 256)
 BLOCKS_PER_DAY: Final = 144
 DAYS: Final = (28, 365)
 MIN_EFFICIENCY: Final = 0.8
-SMOKE_MARTS: Final = ("block_order", "fee_capture")
 JUDGED_WORKERS: Final = 64
 JUDGED_DAYS: Final = 365
 SHORTER: Final = 5

@@ -7,7 +7,7 @@ from analysis.report.text import NOTHING, count, duration
 
 
 def evidence_table(marts: Marts) -> Table:
-    """Return the folded table that has a row for each empty block."""
+    """Return the table with a row for each empty block; the page hides it until the reader unfolds it."""
     return mart_table(
         "empty-evidence-table",
         "Every empty block",
