@@ -66,7 +66,7 @@ def names_in_ranges() -> frozenset[str]:
 
 
 def measure_parts(
-    dataset: Path, rules: Path, database: Path, memory_gb: float, marts: Collection[str] | None
+    dataset: Path, rules: Path, database: Path, memory_gb: float, marts: Collection[str] | None = None
 ) -> PartTimes:
     """Build a new database, and return what its pieces cost; with `marts`, these alone are built."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
