@@ -40,12 +40,12 @@ def filling(late: FilledLate, rows: str) -> str:
 
 
 class StandIns:
-    """Puts temporary views in front of the relations that a mart reads.
+    """Puts temporary views or tables in front of relations that a mart reads, to limit rows and values.
 
-    Of `ranges` come a condition per relation, which may read the relations before it, and the columns whose
-    values are clipped. Instead of a view it can put a table: then the condition is met once, and not in each
-    place of the query that reads the relation, which costs a query of few rows most of its time. `needed` has
-    the columns of each relation that are read; a table has these and the late ones alone.
+    `ranges` gives a condition per relation, which may read the relations before it, and SQL that replaces the
+    values of some columns (`clips`). Late columns are null. DuckDB applies a view's condition wherever the
+    query reads the relation, which takes a query of few rows most of its time; that of a table is applied
+    once. `needed` names the columns that are read of a relation; a table has these and the late ones alone.
     """
 
     def __init__(

@@ -276,9 +276,9 @@ def n_rows_of(looked: LookedAt) -> int:
 
 
 def _variables(first: int, width: int) -> dict[str, int]:
-    """Return the SQL variables of the range of a mart that starts at the key `first`: its bounds.
+    """Return the SQL variables with the bounds of a mart's range that starts at the key `first`.
 
-    For a day they are given as keys and as times, and its end as a place in a node's stream.
+    A range of one day also gets its bounds as times, and its end as a place in a node's stream of messages.
     """
     found = {FROM: first, TO: first + width}
     if width == DAY_KEYS:

@@ -16,7 +16,7 @@ class BlockSelection:
     """Selects the blocks inside a range of heights and inside a range of header times.
 
     A limit that is None does not apply. Times are in seconds since 1970 UTC. Both heights are included. The
-    first time is included; the last time is not.
+    first time is included; the last time is not. A block of unknown height is never selected.
     """
 
     first_height: int | None = None

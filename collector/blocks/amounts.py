@@ -58,9 +58,9 @@ def read_amounts(answer: Mapping[str, Any]) -> BlockAmounts | None:
 
 
 def _names_amounts(transaction: Mapping[str, Any]) -> bool:
-    """Return whether getblock gives amounts for a transaction: its fee, or an output that it spends.
+    """Return whether getblock's entry for a transaction has its fee, or any output that it spends.
 
-    Without the block's undo data the node gives neither. Raises ValueError for a transaction without inputs.
+    A node without the block's undo data gives neither. Raises ValueError for a transaction without inputs.
     """
     if not transaction["vin"]:
         raise ValueError("a transaction without inputs")

@@ -97,7 +97,7 @@ def test_keys_stay_when_an_older_day_comes(world: PlantedDays, tmp_path: Path) -
 
 
 def test_what_is_near_midnight_has_the_same_rows_day_by_day(tmp_path: Path) -> None:
-    """Bodies and their A, and a conflict and its block, are on both sides of midnight."""
+    """A body and its A are on opposite sides of midnight; so are a conflict and its block."""
     dataset = write_world(tmp_path / "dataset", {})
     _add(dataset, "first", lambda seconds: seconds < MIDNIGHT_S)
     build(dataset, RULES, tmp_path / "a.duckdb", marts=STAYS)

@@ -4,13 +4,13 @@
 
 Two builds of planted worlds, the second of a fifth of the blocks, with one thread of DuckDB each, tell what
 each part, file and check costs in processor time. The schedules are computed (tests/bench/replay.py): no
-other machine takes part. A longer history is the larger world, repeated: so many more ranges of the same
-costs, and as much more of what is made as a whole. What the process that schedules does is taken as a fixed
-time and a time per day, from both worlds.
+other machine takes part. A longer history repeats the larger world. A mart in ranges gets more ranges of the
+same cost. A mart made as a whole costs more in proportion, but a sample costs the same. The time of the
+process that schedules is taken as a fixed time and a time per day, from both worlds.
 
 Builds in this process with one thread, and with one and two others that work for it, are real. Their ratios
-say something on a machine with two idle cores. With --smoke some marts of a few blocks stand for 28 days,
-so that the figures say nothing.
+say something on a machine with two idle cores. With --smoke two marts of a few blocks are taken
+for 28 days, so that the figures say nothing.
 """
 
 import argparse

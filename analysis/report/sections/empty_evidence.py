@@ -7,7 +7,7 @@ from analysis.report.text import NOTHING, count, duration
 
 
 def evidence_table(marts: Marts) -> Table:
-    """Return the table with a row for each empty block; the page hides it until the reader unfolds it."""
+    """Return the table of empty blocks, which starts folded; of many rows it has only the first ones."""
     return mart_table(
         "empty-evidence-table",
         "Every empty block",

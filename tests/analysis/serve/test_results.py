@@ -41,7 +41,7 @@ def test_an_endless_question_is_stopped(served_database: Path, tmp_path: Path) -
 
 
 def test_a_server_that_ends_stops_its_questions(served_database: Path, tmp_path: Path) -> None:
-    """A question that would run for an hour ends with one sentence, also where it asks again and again."""
+    """Closing stops running questions, one long query or many short ones, and refuses later questions."""
     results = Results(copied(served_database, tmp_path), question_s=3600)
     is_asked, refused = threading.Event(), []
 
