@@ -65,9 +65,15 @@ def backfill(dataset: Dataset) -> Callable[..., Report]:
     """Run a backfill from a folder into the dataset."""
 
     def run(
-        path: Path, selection: BlockSelection | None = None, *, workers: int = 1, chain: str | None = None
+        path: Path,
+        selection: BlockSelection | None = None,
+        *,
+        workers: int = 1,
+        chain: str = "regtest",
+        into: Dataset = dataset,
     ) -> Report:
-        into = dataset if chain in (None, "regtest") else Dataset.open(dataset.root, chain or "")
+        if chain != "regtest":
+            into = Dataset.open(dataset.root, chain)
         with ProgressView(Console(quiet=True), workers) as progress:
             return from_files(
                 BlockFolder(path, chain),

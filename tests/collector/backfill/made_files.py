@@ -36,17 +36,44 @@ def read_blocks(path: Path) -> list[bytes]:
     return blocks
 
 
+def used_bytes(folder: BlockFolder, file: int, kind: str = "blk") -> int:
+    """Return the number of bytes up to the end of a file's last record; reserved space may follow.
+
+    Zeros at the end may belong to the record: a stored byte is zero where it equals the key's, and a block
+    may end with zeros.
+    """
+    if kind == "blk":
+        *_, block = (each for each in folder.scan(file) if isinstance(each, BlockRecord))
+        return block.at + block.size_bytes
+    *_, (_, undo) = scan_undo(folder, file)
+    return undo.at + undo.size_bytes + CHECKSUM_BYTES
+
+
 def make_plain(path: Path) -> None:
     """Remove the obfuscation from every file of a folder; the space that the node reserved stays zero."""
     folder = BlockFolder(path)
     for kind, numbers in folder.numbers.items():
         for number in numbers:
-            file = path / folder.name(number, kind)
-            raw = file.read_bytes()
-            used = len(raw.rstrip(b"\x00"))
-            file.write_bytes(folder.read(number, 0, used, kind).ljust(len(raw), b"\x00"))
+            used = folder.read(number, 0, used_bytes(folder, number, kind), kind)
+            (path / folder.name(number, kind)).write_bytes(
+                used.ljust(folder.size_bytes(number, kind), b"\x00")
+            )
     folder.close()
     (path / "xor.dat").unlink()
+
+
+def obfuscate(path: Path, key: bytes) -> None:
+    """Obfuscate every plain file of a folder with `key` (8 bytes), as a node would have written it."""
+    folder = BlockFolder(path)
+    for kind, numbers in folder.numbers.items():
+        for number in numbers:
+            used = folder.read(number, 0, used_bytes(folder, number, kind), kind)
+            stored = bytes(byte ^ key[at % len(key)] for at, byte in enumerate(used))
+            (path / folder.name(number, kind)).write_bytes(
+                stored.ljust(folder.size_bytes(number, kind), b"\x00")
+            )
+    folder.close()
+    (path / "xor.dat").write_bytes(key)
 
 
 def read_undo(path: Path) -> list[bytes]:

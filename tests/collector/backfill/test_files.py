@@ -6,12 +6,13 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import zstandard
 
-from collector.backfill.blockfiles import MAGIC, BlockFolder
+from collector.backfill.blockfiles import KEY_BYTES, MAGIC, BlockFolder
 from collector.backfill.catalogue import read_catalogue
 from collector.backfill.file_work import FileWork, cut_units
 from collector.backfill.report import Report
@@ -101,6 +102,28 @@ def test_plain_files_are_read_like_obfuscated_ones(
     backfill(blocks_dir)
 
     assert rows_of(dataset) == expected
+
+
+def test_a_record_may_end_with_stored_zeros(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """Stored zeros end a record whose bytes equal the key; they are not taken for reserved space."""
+    made_files.make_plain(blocks_dir)
+    folder = BlockFolder(blocks_dir)
+    used = made_files.used_bytes(folder, 1, "rev")
+    end = folder.read(1, used - KEY_BYTES, KEY_BYTES, "rev")
+    folder.close()
+    key = np.roll(np.frombuffer(end, np.uint8), used).tobytes()
+    made_files.obfuscate(blocks_dir, key)
+    assert (blocks_dir / "rev00001.dat").read_bytes()[used - KEY_BYTES : used] == bytes(KEY_BYTES)
+
+    backfill(blocks_dir)
+    assert rows_of(dataset) == expected
+
+    made_files.make_plain(blocks_dir)
+    again = Dataset.open(dataset.root.with_name("again"), "regtest", create=True)
+    backfill(blocks_dir, into=again)
+    assert rows_of(again) == expected
 
 
 def test_without_undo_files_only_what_needs_them_is_unknown(
@@ -197,7 +220,9 @@ def test_the_record_that_a_node_is_writing_is_left_for_the_next_run(
     made_files.make_plain(blocks_dir)
     newest = max(blocks_dir.glob("blk*.dat"))
     whole = newest.read_bytes()
-    used = whole.rstrip(b"\x00")
+    folder = BlockFolder(blocks_dir)
+    used = whole[: made_files.used_bytes(folder, max(folder.numbers["blk"]))]
+    folder.close()
     for half in (used[:-60], used[:-60] + bytes(4096)):
         newest.write_bytes(half)
         report = backfill(blocks_dir)
@@ -325,9 +350,8 @@ def test_a_sound_copy_is_taken_where_the_first_is_broken(
     file = blocks_dir / "blk00000.dat"
     blocks = made_files.read_blocks(blocks_dir)
     damaged = blocks[30][:-1] + bytes([blocks[30][-1] ^ 1])
-    used = file.read_bytes().rstrip(b"\x00")
     copies = b"".join(map(made_files.frame, (blocks[29], blocks[30])))
-    file.write_bytes(used.replace(blocks[30], damaged) + bytes(-len(used) % 8) + copies)
+    file.write_bytes(file.read_bytes().replace(blocks[30], damaged) + copies)
 
     report = backfill(blocks_dir)
 
