@@ -196,7 +196,7 @@ class _Build:
         self.parts.sync()
 
     def _handed_out(self, workers: Workers) -> HandedOut:
-        """Return the object that has workers make the parts of this build."""
+        """Return a new HandedOut, which has workers make the parts and run the checks of this build."""
         workplace = Workplace(
             dataset=self.dataset.root,
             chain=self.dataset.chain,

@@ -61,9 +61,10 @@ Bound = list[list[Comparison]]
 
 
 def surely_admits(bounds: Iterable[Bound], extent: Extent, known: Known) -> bool:
-    """Return whether every row of a file keeps all bounds, by the least and greatest values in the file.
+    """Return whether the least and greatest values in a file show that each of its rows keeps all bounds.
 
-    A row with a null in a bounded column counts as if it kept the bound.
+    `extent` has these values; `known` has the values with which the bounds compare them. False means that
+    they do not show it. A null counts as if it kept the bound, but a column of only nulls shows nothing.
     """
     return all(
         any(all(each.surely_admits(extent, known) for each in comparisons) for comparisons in bound)
@@ -85,7 +86,11 @@ def joined(extents: Iterable[Extent], columns: Iterable[str]) -> dict[str, list[
 
 @cache
 def bounds_of(condition: str) -> list[Bound]:
-    """Parse an SQL condition; return the bounds on columns that hold for every row which meets it."""
+    """Parse an SQL condition; return its bounds on columns. A row that meets the condition keeps them all.
+
+    Only a term that compares a column with a value known of the range, or joins such comparisons by `or`,
+    gives a bound.
+    """
     found = []
     for term in _terms(" ".join(condition.split()), CONJUNCTION):
         bound = [_comparisons(each) for each in _terms(_inside(term), DISJUNCTION)]

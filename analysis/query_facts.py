@@ -138,7 +138,7 @@ def _parser() -> str:
 
 
 def _kept(path: Path) -> QueryFacts | None:
-    """Return the facts on a query that a cache file holds; None if it is missing or damaged."""
+    """Return a query's QueryFacts from a cache file; None if the file is missing, unreadable or damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         reads, columns, is_ordered = kept["reads"], kept["columns"], kept["is_ordered"]
@@ -151,7 +151,10 @@ def _kept(path: Path) -> QueryFacts | None:
 
 
 def _keep(path: Path, facts: QueryFacts) -> None:
-    """Write the facts on a query to a cache file by rename, so that no process reads half of the file."""
+    """Write a query's QueryFacts to a cache file by rename, so that no process reads half of the file.
+
+    If the file cannot be written, no error is raised.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

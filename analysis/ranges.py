@@ -300,11 +300,11 @@ def _set(connection: duckdb.DuckDBPyConnection, variables: Mapping[str, int]) ->
 
 @dataclass
 class Ranges:
-    """Finds the ranges of marts, and hashes of the rows that each range reads.
+    """Finds the ranges in which marts are made, and hashes of the rows that each range reads.
 
-    `stored` has the files of those relations that have any, `n_rows` the number of rows of each relation.
-    `rows` keeps what was found out in this build of the rows that ranges read, by a hash of how they are
-    selected. Several threads may walk different marts.
+    `stored` has the files of the relations that have files, `n_rows` the number of rows of each relation.
+    `rows` keeps what this build found out about the rows that ranges read; a key is a hash of what these rows
+    are selected from, and how. Several threads may call `walk` at once, each for another mart.
     """
 
     catalog: Catalog

@@ -52,7 +52,10 @@ class Made(NamedTuple):
 
 
 class Hands(Protocol):
-    """Declares how other processes make parts of marts, `n_at_once` at a time; see analysis/tasks.py."""
+    """Declares the calls by which other processes make parts of marts and count rows for checks.
+
+    They make `n_at_once` parts at a time; see analysis/tasks.py.
+    """
 
     @property
     def n_at_once(self) -> int:

@@ -139,7 +139,10 @@ class Stored:
 
 
 def of_parts(parts: PartsFolder, made: Sequence[Part], types: Types) -> Stored:
-    """Return the files of a stored mart, its parts, as a Stored."""
+    """Return a Stored with the files of a mart: its parts `made`, in the folder `parts`.
+
+    `types` has the types of the mart's columns.
+    """
     return Stored(
         tuple(File(part.file, part.content, part.extent, part.n_rows, part.columns) for part in made),
         "",

@@ -37,7 +37,10 @@ REVENUES: Final = """
 
 
 def growth(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatement]:
-    """Yield, for the network and four pools, the checked statement that hashrate grows exponentially."""
+    """Yield the checked statement that hashrate grows exponentially, for the network and each of four pools.
+
+    A series that cannot be fitted gives no statement.
+    """
     for label, name, published in GROWTHS:
         days, values = series(connection, HASHRATES, label)
         fit = fit_growth(days, values)

@@ -163,7 +163,7 @@ class Marts:
         return _by_rank(self.tables[name], [ALL, *(row["pool"] for row in self.shares)], column)
 
     def whole_window(self, name: str) -> Row | None:
-        """Return the row for all blocks among those that a section asked for as `name`; else None."""
+        """Return the row over all blocks from those that a section asked for as `name`; None without one."""
         return next((row for row in self.tables[name] if row["period_kind"] == "all"), None)
 
     def of_several_pools(self, name: str) -> list[Row]:

@@ -93,7 +93,10 @@ class _Fit:
         return self._hessian
 
     def residuals(self, beta: Numbers, cluster: npt.NDArray[np.intp], n_blocks: int) -> list[Numbers]:
-        """Return the gradient of each block without the prior, as one array per coefficient."""
+        """Return the gradient of the loss without the prior, summed over the pairs of each block.
+
+        There is one array per coefficient, float64[n_blocks]. `cluster` has the number of each pair's block.
+        """
         sums = [np.zeros(n_blocks) for _ in beta]
         for part, columns in self._chunks():
             _, _, chance = _likelihood(beta, columns)

@@ -200,9 +200,10 @@ def blocks_unknown_to_node(client: RpcClient, active: dict[int, bytes]) -> list[
 
 
 def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResult) -> RawBlocks:
-    """Return the bytes, fees and types of spent outputs of blocks, fetched from a node.
+    """Fetch blocks from a node; return their raw bytes, their fees and the types of the outputs they spend.
 
-    Blocks that the node does not give are added to `result.unavailable`.
+    Fees or types are None for a block where the node does not give them. A block whose bytes the node does
+    not give is left out, and a line in `result.unavailable` says why.
     """
     refs: list[BlockRef] = []
     raws: list[bytes] = []

@@ -204,9 +204,10 @@ def _compare_with_node(catalogue: Catalogue, access: Access, report: Report) -> 
 
 
 def _select(catalogue: Catalogue, dataset: Dataset, selection: BlockSelection, report: Report) -> Integers:
-    """Return the positions of the selected blocks, without those that a running collector writes.
+    """Return the positions in the catalogue of the selected blocks that no running collector writes.
 
-    These are the blocks above the height at which the collector began.
+    A running collector writes the blocks above the height at which it began. The report gets the number of
+    selected blocks that are left to it.
     """
     wanted = selection.among(catalogue)
     tip_height = running_collector_tip(dataset)

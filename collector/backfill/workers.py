@@ -90,7 +90,10 @@ class BoundedPool(ABC):
 
 
 class WorkerPool(BoundedPool, AbstractContextManager["WorkerPool"]):
-    """Runs units of work in worker processes, which start at once while the caller still reads headers."""
+    """Runs units of work, each of which is a list of blocks, in worker processes.
+
+    The processes start when the pool is made, so that they load while the caller finds the blocks.
+    """
 
     def __init__(self, count: int) -> None:
         super().__init__(count)

@@ -530,7 +530,10 @@ def _is_unconnected(error: requests.RequestException) -> bool:
 
 
 def _why(error: BaseException) -> str:
-    """Return the innermost reason of an error as a text of a few words, without addresses."""
+    """Return the cause of an error in a few words: what the system says of the innermost error, or its type.
+
+    The texts of the errors are not used: they repeat the URL, and name objects by their place in memory.
+    """
     inner = next((part for part in error.args if isinstance(part, BaseException)), error.__context__)
     reason = getattr(error, "reason", None)
     inner = reason if isinstance(reason, BaseException) else inner

@@ -391,9 +391,10 @@ class Journal:
             self.set_state(_RING_STATE + left.session, None)
 
     def _resume(self, path: Path, claims: CoverageClaims) -> bool:
-        """Keep the ring (buffer file of messages) at `path` for `take_left_in_ring`.
+        """Open an ended session's ring (buffer file) for `take_left_in_ring`; return whether that worked.
 
-        Return whether it is kept. It is not kept when it is damaged or a part of it is lost.
+        It fails where the ring is damaged, or where it released messages to a journal file that is lost. If
+        it works, the coverage that each session claims is written to the journal too, as a state.
         """
         ring = Ring.resume(path)
         if ring is None:
@@ -409,10 +410,11 @@ class Journal:
         return True
 
     def _settle(self, claims: dict[str, list[CoverageRow]], damaged: Dataset | None) -> None:
-        """Write the `coverage` rows of ended sessions to the journal as states, with their last messages.
+        """Write the `coverage` rows of ended sessions to the journal, a state per session; force it to disk.
 
-        `claims` has these rows by session. Where the journal was damaged, `damaged` is the
-        dataset: sealed intervals that lost their continuation are then ended too.
+        Messages that were appended before are written with them. `claims` has these rows by session. Where
+        parts of the journal may be lost, `damaged` is the dataset: an interval in it whose continuation is
+        lost is then ended too.
         """
         if damaged is not None:
             for session, rows in end_lost_intervals(

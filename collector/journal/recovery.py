@@ -57,7 +57,11 @@ class SessionClaims:
 
 
 class CoverageClaims:
-    """Collects what a journal says that each session of one node observed."""
+    """Collects what one node's journal claims that each session observed; makes `coverage` rows of that.
+
+    A claim says that a topic was observed without a loss during an interval. `close_all` ends the intervals
+    that are still open.
+    """
 
     def __init__(self, node: str) -> None:
         self._node = node

@@ -54,7 +54,7 @@ class OutputRequest(NamedTuple):
 class EntryRequest(NamedTuple):
     """Asks the node for a transaction's mempool entry, and for its raw bytes too if `needs_body`.
 
-    `outputs` asks for what it spends.
+    `outputs` are requests for outputs that the transaction spends and that we do not know.
     """
 
     txid: bytes
@@ -223,7 +223,10 @@ class PendingEntries:
     def _take_answer(
         self, entry: PendingEntry, answer: EntryAnswer, body: Transaction | None, now_us: int
     ) -> list[FinishedRow]:
-        """Take the node's answer about one mempool entry, with any bytes; return the completed rows."""
+        """Take the node's answer about one mempool entry; return the rows that it completes.
+
+        `body` is the decoded transaction if the answer holds its bytes, else None.
+        """
         if entry.body is None and body is not None:
             entry.body = body
             self._contents.learn_body(entry.txid, body)

@@ -569,9 +569,9 @@ class MempoolSync:
             self._late_out.add(event.hash)
 
     def _out_of_step(self, detail: str) -> list[Output]:
-        """Stop trusting our copy of the mempool, as the mempool sequence numbers show a loss.
+        """Stop trusting our copy of the mempool and ask for a new snapshot: the sequence numbers show a loss.
 
-        Returns what `lose_step` returns.
+        `detail` says what is wrong with them. Returns an OutOfStep and the request for the snapshot.
         """
         return self.lose_step("resync", detail)
 

@@ -76,7 +76,7 @@ def collect_garbage_seldom() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give the memory that Arrow and the C library have freed but still keep back to the operating system."""
+    """Return to the operating system the freed memory that Arrow and the C library still keep."""
     pa.default_memory_pool().release_unused()
     trim = getattr(_c_library(), "malloc_trim", None)  # glibc has it
     if trim is not None:

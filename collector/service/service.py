@@ -87,10 +87,10 @@ def run(settings: Settings, stop: threading.Event) -> int:
 
 
 def _prepared(settings: Settings, at_end: ExitStack, stop: threading.Event) -> list[PreparedNode | None]:
-    """Check and subscribe to every node; the result has None for each node that does not answer yet.
+    """Check every node and subscribe to it; the result has None for each node that does not answer yet.
 
-    Raises the first node's error when no node answers, and SettingsError when two of them are one. `at_end`
-    is given the calls that stop receiving.
+    Raises the first node's error when no node answers, and SettingsError when two nodes publish a topic at
+    one address: one node would send the messages of both. `at_end` is given the calls that stop receiving.
     """
     prepared: list[PreparedNode | None] = []
     missing: list[CollectorError] = []

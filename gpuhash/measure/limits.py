@@ -28,7 +28,10 @@ READS_PER_CLOCK = 128  # from one bank of registers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """Holds the instruction counts of one kernel variant on one GPU architecture; gives its limits."""
+    """Holds the instruction counts of one kernel variant on one GPU architecture.
+
+    From them it computes the most hashes/s that the variant can do, and which resource of the GPU limits it.
+    """
 
     architecture: str
     module: str
