@@ -14,7 +14,7 @@ from tests.analysis.days import PlantedDays
 from tests.analysis.shared_build import RULES
 from tests.analysis.test_ranges import ranges_of
 from tests.analysis.test_same_build import Contents, contents
-from tests.analysis.world import world_rows, write_table, write_world
+from tests.analysis.world import EVERYTHING, world_rows, write_table, write_world
 from tests.bench.planted_world import Size
 
 SIZE = Size(n_blocks=300, entering=12, taken=9)
@@ -41,6 +41,43 @@ OVER_MIDNIGHT: Mapping[str, list[dict[str, Any]]] = {
         {"event": "R", "hash": "conflict", "received_at": 86_399.99, "removal_reason": "conflict"},
         {"event": "A", "hash": "mined", "received_at": MIDNIGHT_S + 0.2, "mempool_sequence": 2},
         {"event": "A", "hash": "next", "received_at": 86_500, "mempool_sequence": 5},
+    ],
+}
+# On the second day node `b` has a conflict after the last block of `a`, and a block after it.
+OF_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
+    "nodes": [{"node": "a", "started_at": 0}, {"node": "b", "started_at": 0}],
+    "coverage": [EVERYTHING | {"node": node} for node in "ab"],
+    "blocks": [{"block_hash": f"a{height}", "height": height} for height in range(3)],
+    "mempool_txs": [
+        {"node": "b", "txid": "leaves", "entered_at": MIDNIGHT_S + 10, "mempool_sequence": 1},
+        {"node": "a", "txid": "goes", "entered_at": MIDNIGHT_S + 20, "mempool_sequence": 1},
+        {"node": "a", "txid": "next", "entered_at": 2 * MIDNIGHT_S + 10_000, "mempool_sequence": 2},
+    ],
+    "mempool_events": [
+        {
+            "node": node,
+            "event": "C",
+            "hash": f"a{height}",
+            "received_at": height * MIDNIGHT_S + 70_000 + lag_s,
+        }
+        for height in range(3)
+        for node, lag_s in (("a", 0), ("b", 20))
+    ]
+    + [
+        {
+            "node": "b",
+            "event": "R",
+            "hash": "leaves",
+            "received_at": MIDNIGHT_S + 70_010,
+            "removal_reason": "conflict",
+        },
+        {
+            "node": "a",
+            "event": "R",
+            "hash": "goes",
+            "received_at": MIDNIGHT_S + 70_030,
+            "removal_reason": "replaced",
+        },
     ],
 }
 TIMES = {"mempool_txs": "entered_at", "mempool_events": "received_at", "block_arrivals": "event_at"}
@@ -99,9 +136,9 @@ def test_keys_stay_when_an_older_day_comes(world: PlantedDays, tmp_path: Path) -
 def test_what_is_near_midnight_has_the_same_rows_day_by_day(tmp_path: Path) -> None:
     """A body and its A are on opposite sides of midnight; so are a conflict and its block."""
     dataset = write_world(tmp_path / "dataset", {})
-    _add(dataset, "first", lambda seconds: seconds < MIDNIGHT_S)
+    _add(dataset, OVER_MIDNIGHT, "first", lambda seconds: seconds < MIDNIGHT_S)
     build(dataset, RULES, tmp_path / "a.duckdb", marts=STAYS)
-    _add(dataset, "second", lambda seconds: seconds >= MIDNIGHT_S)
+    _add(dataset, OVER_MIDNIGHT, "second", lambda seconds: seconds >= MIDNIGHT_S)
     found = contents(build(dataset, RULES, tmp_path / "a.duckdb", marts=STAYS).database)
 
     expected = contents(build(dataset, RULES, tmp_path / "b.duckdb", marts=STAYS, is_cut=False).database)
@@ -126,9 +163,27 @@ def test_a_new_day_leaves_what_came_in_and_went_out_before(world: PlantedDays, t
     assert n_parts == {"mempool_entries": 3, "mempool_exits": 3, "mempool_residence": 4}
 
 
-def _add(dataset: Path, name: str, is_of_it: Callable[[float], bool]) -> None:
-    """Add the rows of a day to the dataset of OVER_MIDNIGHT; blocks are known on each day."""
-    for table, rows in world_rows(OVER_MIDNIGHT).items():
+def test_a_conflict_at_one_node_leaves_the_ends_at_another(tmp_path: Path) -> None:
+    """A new day leaves the ends of the day before where another node had a conflict after the last block."""
+    dataset, database = write_world(tmp_path / "dataset", {}), tmp_path / "a.duckdb"
+    _add(dataset, OF_TWO_NODES, "first", lambda seconds: seconds < 2 * MIDNIGHT_S)
+    build(dataset, RULES, database, marts=STAYS)
+    before = set(ranges_of(database, "mempool_exits"))
+    _add(dataset, OF_TWO_NODES, "second", lambda seconds: seconds >= 2 * MIDNIGHT_S)
+    found = contents(build(dataset, RULES, database, marts=STAYS).database)
+
+    expected = contents(build(dataset, RULES, tmp_path / "b.duckdb", marts=STAYS, is_cut=False).database)
+
+    assert [name for name in STAYS if not found[name].equals(expected[name])] == []
+    assert len(before) == 2
+    assert len(set(ranges_of(database, "mempool_exits")) - before) == 1
+
+
+def _add(
+    dataset: Path, world: Mapping[str, list[dict[str, Any]]], name: str, is_of_it: Callable[[float], bool]
+) -> None:
+    """Add the rows of a day of `world` to a dataset; blocks are known on each day."""
+    for table, rows in world_rows(world).items():
         time = TIMES.get(table)
         ours = [row for row in rows if time is None or is_of_it(float(row[time]))]
         if table not in ("nodes", "coverage"):

@@ -19,8 +19,9 @@ stg_transactions = "height in (select height from chain_blocks) and block_hash i
 mempool_entries = """stay_no >= getvariable('range_from') - 15000000000
 and (stay_no < getvariable('range_to') or position < getvariable('range_to_position'))"""
 [ranges.clips.mempool_spans]
-cut_no = """if(from_position > coalesce((select max(stream_position(received_at, sequence)) from stg_mempool_events
-where removal_reason = 'conflict'), 0), null, cut_no)"""
+cut_no = """if(from_position > coalesce((select map(list(node), list(position)) from (
+select node, max(stream_position(received_at, sequence)) as position from stg_mempool_events
+where removal_reason = 'conflict' group by node))[node], -1), null, cut_no)"""
 [columns]
 stay_no = "BIGINT  number of the stay in mempool_entries"
 position = "DECIMAL(38,0)  place of the message in the node's stream (macro stream_position)"
