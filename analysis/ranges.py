@@ -199,12 +199,14 @@ class OneRange:
             self._note_files(each.relation, stored, files)
             whole = each.whole(stored, files, self._values)
             held = stored.held(files) if whole is None else whole.held
+            if each.is_clipped and whole is None and len(stored.files) == 1:  # any new day changes the file
+                held = self._looked_together(each, skips_files=False) or held
         others = {name: contents.get(name) or self.rows.contents[name] for name in each.mentioned}
         key = digest([each.reading, self.rows.variables, held, others])[:32]
         looked = self.looks.get(key) or self.rows.known.get(key)
         if looked is None and whole is not None:
             looked = whole.looked(key)
-        elif looked is None:
+        elif looked is None and not each.is_clipped:
             looked = self._looked_together(each, skips_files=skips_files)
         if looked is None and may_query:
             self._put(until=each.relation)
@@ -214,7 +216,7 @@ class OneRange:
         return looked
 
     def _looked_together(self, each: "_Read", *, skips_files: bool) -> LookedAt | None:
-        """Return what the range reads of one relation from a look at all ranges; None if it is not told.
+        """Return what the range reads of one relation, not clipped, from a look at all; None if untold.
 
         `skips_files` tells that the range reads fewer files than the relation has.
         """
@@ -483,6 +485,7 @@ class _Read:
     ) -> None:
         self.relation = relation
         self.is_needed = ranges.needs == relation
+        self.is_clipped = relation in ranges.clips
         condition, clips = ranges.reads[relation], ranges.clips.get(relation, {})
         self._condition = " ".join(condition.split())
         self.bounds = bounds_of(condition)
@@ -532,27 +535,39 @@ class _Read:
         return ["0 0", dict.fromkeys(self._asked)]
 
     def grouped(self, ranges: InRanges, width: int, firsts: Sequence[int]) -> str | None:
-        """Return the query that looks at the rows of all ranges at once.
+        """Return the query that looks at the rows of all ranges at once; it does not clip them.
 
-        It has one group per range where the condition is an interval of keys, or membership in a relation
-        with such a condition. Else each row is compared with the ranges that begin with `firsts`. The result
+        It has one group per range where the condition is an interval of keys, or membership in relations
+        with such conditions. Else each row is compared with the ranges that begin with `firsts`. The result
         is None where there are none, or where the condition reads another relation.
         """
-        if self.relation in ranges.clips:
-            return None
         sums = self._sums.removeprefix("SELECT ")
         if match := INTERVAL.fullmatch(self._condition):
             key = f"{self.relation}.{match[1]} // {width} * {width}"
             return f"SELECT {key}, {sums} FROM {self.relation} GROUP BY 1"  # noqa: S608 - our own heads
-        match = MEMBER.fullmatch(self._condition)
-        over = match and INTERVAL.fullmatch(" ".join(ranges.reads.get(match[3], "").split()))
-        if match is None or over is None:
+        keys = self._member_keys(ranges, width)
+        if keys is None:
             return self._compared(width, firsts)
-        key, own = f"{over[1]} // {width} * {width}", f"{self.relation}.{match[1]}"
-        keys = f"SELECT DISTINCT {key} AS first_key, {match[2]} AS member FROM {match[3]}"  # noqa: S608 - as above
-        return (
-            f"SELECT first_key, {sums} FROM {self.relation} INNER JOIN ({keys}) ON {own} = member GROUP BY 1"  # noqa: S608 - as above
-        )
+        own, members = keys
+        joined_rows = f"{self.relation} INNER JOIN ({members}) ON {own} = member"
+        return f"SELECT first_key, {sums} FROM {joined_rows} GROUP BY 1"  # noqa: S608 - as above
+
+    def _member_keys(self, ranges: InRanges, width: int) -> tuple[str, str] | None:
+        """Return the column that must be a member of other relations, and the query of (range, member).
+
+        The result is None unless the condition is one or several such memberships, joined by `or`, in
+        relations whose conditions are intervals of keys.
+        """
+        terms = [MEMBER.fullmatch(term) for term in self._condition.split(" or ")]
+        queries, own = [], ""
+        for match in terms:
+            over = match and INTERVAL.fullmatch(" ".join(ranges.reads.get(match[3], "").split()))
+            if match is None or over is None or own not in ("", match[1]):
+                return None
+            own = match[1]
+            key = f"{over[1]} // {width} * {width}"
+            queries.append(f"SELECT DISTINCT {key} AS first_key, {match[2]} AS member FROM {match[3]}")  # noqa: S608 - as above
+        return f"{self.relation}.{own}", " UNION ".join(queries)
 
     def _compared(self, width: int, firsts: Sequence[int]) -> str | None:
         """Return the query that compares each row with each range."""
