@@ -1,5 +1,6 @@
 """A planted world whose days can be added to a dataset one at a time, in any order."""
 
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,7 +26,10 @@ class PlantedDays:
         self.days = sorted(path.name.removeprefix("date=") for path in arrivals)
 
     def add(self, dataset: Path, days: Iterable[str]) -> None:
-        """Add the rows of these days to a dataset, which is made where it is missing."""
+        """Add the rows of these days to a dataset on the same disk, which is made where it is missing.
+
+        Most files are links to those of `whole`, as a year needs much space: none may be changed in place.
+        """
         added = list(days)
         for path in self.whole.iterdir():
             if path.is_file():
@@ -39,7 +43,8 @@ class PlantedDays:
                 self._add_blocks(path, dataset / place.parent, arrived)
             elif table in ALWAYS or any(f"date={day}" in place.parts for day in added):
                 (dataset / place).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, dataset / place)
+                (dataset / place).unlink(missing_ok=True)
+                os.link(path, dataset / place)
 
     def _arrived(self, day: str) -> pa.Table:
         """Return the arrivals of blocks on a day."""

@@ -56,18 +56,16 @@ def write_world(world: World, out: Path) -> Path:
 def _tables(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Give table name, file stem and columns, a part at a time; missing columns are null or zero."""
     yield from _node(world)
-    for part, begin in enumerate(range(0, len(world.txs.entered_us), TX_ROWS)):
-        yield (
-            "mempool_txs",
-            f"part-{part:03}",
-            _mempool(world, np.arange(len(world.txs.entered_us))[begin : begin + TX_ROWS]),
-        )
+    n_txs = len(world.txs.entered_us)
+    for part, begin in enumerate(range(0, n_txs, TX_ROWS)):
+        numbers = np.arange(begin, min(begin + TX_ROWS, n_txs))
+        yield "mempool_txs", f"part-{part:03}", _mempool(world, numbers)
     yield from _events(world)
     for part, begin in enumerate(range(0, world.size.n_blocks, BLOCK_ROWS)):
-        numbers = range(begin, min(begin + BLOCK_ROWS, world.size.n_blocks))
-        yield "blocks", f"part-{part:03}", _blocks(world, numbers)
-        yield "transactions", f"part-{part:03}", _confirmed(world, numbers)
-        yield from _templates(world, numbers, f"part-{part:03}")
+        heights = range(begin, min(begin + BLOCK_ROWS, world.size.n_blocks))
+        yield "blocks", f"part-{part:03}", _blocks(world, heights)
+        yield "transactions", f"part-{part:03}", _confirmed(world, heights)
+        yield from _templates(world, heights, f"part-{part:03}")
 
 
 def filled(table: Table, n_rows: int, columns: dict[str, Any]) -> pa.Table:
@@ -217,9 +215,9 @@ def _mempool(world: World, part: Ints) -> dict[str, Any]:
 def _events(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Give the stream of the `sequence` topic; of relatives that leave together, children come first."""
     txs, arrived = world.txs, world.blocks.arrived_us
-    index = np.arange(len(txs.entered_us))
+    index = np.arange(len(txs.entered_us), dtype=np.int32)
     gone = index[(txs.left_kind != WAITS) & (txs.left_kind != MINED)][::-1]
-    numbers = np.arange(len(arrived))
+    numbers = np.arange(len(arrived), dtype=np.int32)
     time = np.concatenate([txs.entered_us, txs.left_us[gone], arrived])
     event = np.repeat(np.array([b"A", b"R", b"C"]), [len(index), len(gone), len(numbers)])
     subject = np.concatenate([index, gone, numbers])

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]  # of transactions: a year has 131 million, and half of the bytes matter
 Floats = npt.NDArray[np.float64]
 
 SECOND_US: Final = 1_000_000
@@ -30,6 +31,7 @@ REPLACED_RATIO: Final = 0.05
 STALE_RATIO: Final = 0.005
 STRIPE: Final = 64  # relatives enter within so many transactions
 PAIRS, CHAIN = 4, 5  # pairs per stripe, and members of its one chain
+STRIPES_AT_ONCE: Final = 1 << 16
 WAITS, MINED, REPLACED, EXPIRED = range(4)
 
 
@@ -69,15 +71,15 @@ class Transactions:
     """Holds every transaction of the mempool in order of entry; the indices elsewhere are positions in it."""
 
     entered_us: Ints
-    vsize_vb: Ints
+    vsize_vb: npt.NDArray[np.int32]
     fee_sat: Ints
-    parent: Ints  # -1: none was waiting at entry
+    parent: Places  # -1: none was waiting at entry
     is_payer: npt.NDArray[np.bool_]  # pays for its parent
     is_single: npt.NDArray[np.bool_]
     drop_us: Ints  # when it is removed if no block takes it
-    drop_kind: Ints
+    drop_kind: npt.NDArray[np.int8]
     left_us: Ints
-    left_kind: Ints
+    left_kind: npt.NDArray[np.int8]
 
 
 @dataclass
@@ -88,9 +90,9 @@ class Blocks:
     pool: Ints  # place in POOLS
     is_stale_rival: npt.NDArray[np.bool_]  # a stale block of the same height came, too
     n_unseen: Ints
-    taken: list[Ints] = field(default_factory=list)
+    taken: list[Places] = field(default_factory=list)
     template_us: list[int] = field(default_factory=list)
-    template: list[Ints] = field(default_factory=list)
+    template: list[Places] = field(default_factory=list)
 
 
 @dataclass
@@ -148,42 +150,51 @@ def _transactions(size: Size, rng: np.random.Generator, until_us: int) -> Transa
     """Draw what enters, in stripes that each hold some pairs and a chain."""
     n_stripes = -(-size.entering * size.n_blocks // STRIPE)
     n = n_stripes * STRIPE
-    entered_us = np.sort(rng.integers(0, until_us, n)) & ~np.int64(1)
-    vsize_vb = rng.lognormal(5.3, 0.6, n).astype(np.int64) + 110
+    entered_us = rng.integers(0, until_us, n)
+    entered_us.sort()
+    entered_us &= ~np.int64(1)
+    vsize_vb = rng.lognormal(5.3, 0.6, n).astype(np.int32) + np.int32(110)
     feerate = rng.lognormal(1.8, 1.0, n) + 1
-    parent, is_payer, is_single = np.full(n, -1), np.zeros(n, bool), np.ones(n, bool)
-    root = np.arange(n)
-    places = np.argsort(rng.random((n_stripes, STRIPE), dtype=np.float32), axis=1) + (
-        np.arange(n_stripes)[:, None] * STRIPE
-    )
-    pairs = np.sort(places[:, : 2 * PAIRS].reshape(-1, 2), axis=1)
+    parent, is_payer, is_single = np.full(n, -1, np.int32), np.zeros(n, bool), np.ones(n, bool)
+    pairs, chains = _relatives(n_stripes, rng)
     feerate[pairs[:, 0]] = rng.uniform(1, 3, len(pairs))
     feerate[pairs[:, 1]] = feerate[pairs[:, 0]] * rng.uniform(2, 10, len(pairs))
     parent[pairs[:, 1]], is_payer[pairs[:, 1]] = pairs[:, 0], True
-    chains = np.sort(places[:, 2 * PAIRS : 2 * PAIRS + CHAIN], axis=1)
     feerate[chains] = np.maximum(feerate[chains[:, :1]], 5) * 0.8 ** np.arange(CHAIN)
     parent[chains[:, 1:]] = chains[:, :-1]
-    root[pairs[:, 1]] = pairs[:, 0]
-    root[chains] = chains[:, :1]
     is_single[pairs] = is_single[chains] = False
-    drop_us = entered_us[root] + EXPIRY_S * SECOND_US
-    drop_kind = np.full(n, EXPIRED)
+    drop_us = entered_us + EXPIRY_S * SECOND_US
+    drop_us[pairs[:, 1]], drop_us[chains] = drop_us[pairs[:, 0]], drop_us[chains[:, :1]]
+    drop_kind = np.full(n, EXPIRED, np.int8)
     replaced = np.flatnonzero(is_single & (rng.random(n) < REPLACED_RATIO))
     drop_us[replaced] = entered_us[replaced] + (rng.exponential(7200, len(replaced)) * SECOND_US).astype(int)
     drop_us[replaced] = (drop_us[replaced] & ~1) + 2
     drop_kind[replaced] = REPLACED
+    feerate *= vsize_vb
     return Transactions(
         entered_us=entered_us,
         vsize_vb=vsize_vb,
-        fee_sat=np.ceil(feerate * vsize_vb).astype(np.int64),
+        fee_sat=np.ceil(feerate, out=feerate).astype(np.int64),
         parent=parent,
         is_payer=is_payer,
         is_single=is_single,
         drop_us=drop_us,
         drop_kind=drop_kind,
         left_us=np.full(n, -1),
-        left_kind=np.full(n, WAITS),
+        left_kind=np.full(n, WAITS, np.int8),
     )
+
+
+def _relatives(n_stripes: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Draw who is related: return places [pairs, 2], parents first, and [chains, CHAIN], ancestors first."""
+    n_related = 2 * PAIRS + CHAIN
+    related = np.empty((n_stripes, n_related), np.int64)
+    for begin in range(0, n_stripes, STRIPES_AT_ONCE):
+        numbers = np.arange(begin, min(begin + STRIPES_AT_ONCE, n_stripes))[:, None]
+        order = np.argsort(rng.random((len(numbers), STRIPE), dtype=np.float32), axis=1)
+        related[numbers[:, 0]] = order[:, :n_related] + numbers * STRIPE
+    pairs = np.sort(related[:, : 2 * PAIRS].reshape(-1, 2), axis=1)
+    return pairs, np.sort(related[:, 2 * PAIRS :], axis=1)
 
 
 class _Miner:
@@ -194,7 +205,7 @@ class _Miner:
         self.txs = world.txs
         self.own = self.txs.fee_sat / self.txs.vsize_vb
         self.score = self.own.copy()
-        self.payer_of = np.full(len(self.own), -1)
+        self.payer_of = np.full(len(self.own), -1, np.int32)
         self.waiting = np.empty(0, np.int64)
 
     def mine(self, n_taken: Ints) -> None:
@@ -273,7 +284,7 @@ class _Miner:
         """Note what a stock node would mine, seconds before the block came."""
         blocks = self.world.blocks
         there = order[self.txs.entered_us[order] < taken_us] if taken_us < now_us else order[:0]
-        blocks.template.append(there[: self.world.size.taken * 5 // 4])
+        blocks.template.append(there[: self.world.size.taken * 5 // 4].astype(np.int32))
         blocks.template_us.append(taken_us & ~1)
 
     def _take(self, taken: Ints, now_us: int) -> None:
@@ -285,4 +296,4 @@ class _Miner:
         left = left[txs.left_kind[left] == WAITS]
         self.score[left] = self.own[left]
         self.waiting = self.waiting[txs.left_kind[self.waiting] == WAITS]
-        self.world.blocks.taken.append(taken)
+        self.world.blocks.taken.append(taken.astype(np.int32))
