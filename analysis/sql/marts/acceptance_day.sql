@@ -1,10 +1,11 @@
 /*
 summary = "How far the blocks of each pool took the best-paying transactions, day by day."
 method = """
-The counted rows of feerate_strategy_block, summed over the blocks of a UTC day, for each pool and for all; the day is
-that on which our node connected the block. top_x_ratio is the part of the X best-paying transactions that a block with
-X transactions took, outside_2x_ratio the part of those ranked behind 2 X; arXiv:1902.07549 draws the first of them. The
-intervals are jackknifes over the blocks of the day (macro block_ratio_interval) and null below min_acceptance_blocks.
+The counted rows of feerate_strategy_block on the active chain, summed over the blocks of a UTC day, for each pool and
+for all; the day is that on which our node connected the block. top_x_ratio is the part of the X best-paying
+transactions that a block with X transactions took, outside_2x_ratio the part of those ranked behind 2 X;
+arXiv:1902.07549 draws the first of them. The intervals are jackknifes over the blocks of the day (macro
+block_ratio_interval) and null below min_acceptance_blocks.
 """
 grain = ["pool", "day", "feerate_kind"]
 [parameters]

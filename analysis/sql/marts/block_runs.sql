@@ -3,11 +3,11 @@ summary = "Runs: how often an owner found n blocks in a row or more, against cha
 method = """
 Within a difficulty epoch an owner with a constant share has its k blocks anywhere among the N, each order equally
 likely. Runs of at least n blocks then number (N - k + 1) C(N - n, N - k) / C(N, k) on average. Found and expected runs
-are summed over the epochs. (arXiv:2208.05748 asks the same of two blocks in a row, as a sign of withheld blocks.)
-p_value is the chance of as many runs or more if their number has the Poisson distribution. Runs crowd each other out,
-so the true spread is a little smaller and the p-value on the safe side. It is corrected over all owners and lengths of
-a grouping (Holm, as in empty_intervals). A run is cut where an epoch ends and where a height is missing. Owners with
-fewer than min_blocks blocks, and unknown, are left out.
+are summed over the epochs; one with missing heights counts as several, each without a hole. (arXiv:2208.05748 asks the
+same of two blocks in a row, as a sign of withheld blocks.) p_value is the chance of as many runs or more if their
+number has the Poisson distribution. Runs crowd each other out, so the true spread is a little smaller and the p-value
+on the safe side. It is corrected over all owners and lengths of a grouping (Holm, as in empty_intervals). A run is cut
+where an epoch ends and where a height is missing. Owners with fewer than min_blocks blocks, and unknown, are left out.
 
 More runs than chance explains prove nothing about anybody's conduct: a share that changes within an epoch, blocks named
 for the wrong pool, and a pool's own block reaching its miners first give the same.

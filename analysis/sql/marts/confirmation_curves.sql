@@ -5,9 +5,9 @@ competing_risks of analysis/stats/survival.py on the counts of confirmation_cell
 `delay_grid_s`, the Kaplan-Meier curve of not being mined yet, and the cumulative incidences of being mined, replaced,
 expired or gone for another reason. Transactions that entered between the same two blocks share their fate, so the
 intervals treat batches of consecutive block intervals as independent, not single transactions. There are `max_batches`
-batches of about equal size, or one per block interval where these are fewer. This is the method of batch means, because
-one interval influences the next ones (C. Alexopoulos and A. F. Seila, 1998, "Output data analysis", in Handbook of
-Simulation). confirmation_delay has a row per time, confirmation_decile has the sums.
+batches of about equally many block intervals, or one per block interval where these are fewer. This is the method of
+batch means, because one interval influences the next ones (C. Alexopoulos and A. F. Seila, 1998, "Output data
+analysis", in Handbook of Simulation). confirmation_delay has a row per time, confirmation_decile has the sums.
 """
 grain = ["decile"]
 [parameters]
@@ -49,7 +49,7 @@ batches as (
     select
         decile,
         wait_no,
-        (row_number() over (partition by decile order by wait_no) - 1)
+        (row_number() over (partition by decile order by wait_no = 0, wait_no) - 1)
         * least(count(*) over (partition by decile), getvariable('max_batches'))
         // count(*) over (partition by decile) as batch
     from waits

@@ -9,7 +9,8 @@ observation ends is censored there. A block that became stale confirms nothing: 
 again has confirmed its transactions the first time: each has one spell, which ends there. Deciles rank the
 transaction's own feerate among those of its node and UTC day of entry; decile 1 pays least. So a rise of all fees moves
 no transaction to another decile. Spells without a known fee have no decile. A transaction that several nodes saw would
-count several times: is_counted is false where another node saw it before, on that day or the day before.
+count several times: is_counted is false where another node, of whose mempool our copy was in step, saw it before on
+that day or the day before.
 """
 cost = """
 Deciles within a day sort all stays by feerate; a plain scan sorts nothing.
@@ -21,7 +22,8 @@ by = "mempool_days"
 mempool_residence = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
 mempool_entries = "stay_no >= getvariable('range_from') - 1000000000 and stay_no < getvariable('range_to')"
 mempool_returns = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
-watch_periods = "from_at < getvariable('range_to_at') and (to_at >= getvariable('range_from_at') or to_at is null)"
+watch_periods = """from_at < getvariable('range_to_at')
+and (to_at >= getvariable('range_from_at') - interval 1 day or to_at is null)"""
 latest_watch = """(last_cut_no <= (select max(last_cut_no) from mempool_residence)
 or to_position <= (select max(left_position) from mempool_residence))"""
 [columns]
@@ -29,10 +31,10 @@ stay_no = "BIGINT  number of the stay in mempool_residence"
 node = "VARCHAR  name of the watched node"
 day = "DATE  UTC day of entry, our clock"
 feerate_sat_vb = "DOUBLE  sat/vB, own fee / vsize; null when never learnt"
-decile = "BIGINT  1 (pays least) to 10, of its node and day; null without a feerate"
+decile = "BIGINT  1 (pays least) to 10, of its node and day: tenths of equal number, equal feerates in order of entry; null without a feerate"
 delay_s = "DOUBLE  s from entry to the end of the spell"
 outcome = "VARCHAR  mined, replaced, expired, other or censored"
-wait_no = "BIGINT  block interval of entry: cut_no of the node's next block; spells of one interval are not independent"
+wait_no = "BIGINT  block interval of entry: cut_no of the node's next block, 0 behind its last one; spells of one interval are not independent"
 is_counted = "BOOLEAN  true at the node that saw the transaction first; curves and sums use only these spells"
 */
 with
@@ -52,12 +54,17 @@ in_step as (
 -- With one node there is nothing to compare.
 pushed as (
     select
-        stay_no,
-        node,
-        txid,
-        entered_at
-    from mempool_entries
-    where first_seen_kind = 'pushed' and (select count(distinct nodes.node) from mempool_entries as nodes) > 1
+        entry.stay_no,
+        entry.node,
+        entry.txid,
+        entry.entered_at
+    from mempool_entries as entry
+    asof inner join in_step
+        on entry.node = in_step.node and entry.session = in_step.session and entry.entered_at >= in_step.from_at
+    where
+        entry.first_seen_kind = 'pushed'
+        and (in_step.to_at is null or entry.entered_at <= in_step.to_at)
+        and (select count(distinct nodes.node) from mempool_entries as nodes) > 1
 ),
 
 seen_before as (

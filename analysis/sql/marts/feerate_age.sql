@@ -4,8 +4,8 @@ method = """
 Sums of feerate_age_block over the pool's blocks on the active chain, for each age. Ratios and their jackknife intervals
 are those of feerate_strategy, and as there a block counts once, as seen by the first node that had something to rank.
 Empty blocks and blocks whose mempool is not known are left out. Where the curve is highest at an age above 0, that age
-is how old the pool's templates are. n_clamped blocks came sooner after their parent than the age; for them the moment
-is the parent's cut.
+is how old the pool's templates are. n_clamped blocks came sooner after the node's previous cut than the age; for them
+the moment is that cut (mempool_moments).
 """
 grain = ["pool", "age_s", "feerate_kind"]
 [parameters]
@@ -16,8 +16,8 @@ age_s = "DOUBLE  s before the block, as one of the parameter ages_s"
 feerate_kind = "VARCHAR  plain, package or cluster"
 pool_name = "VARCHAR  name of the pool"
 n_blocks = "BIGINT  blocks measured: not empty, mempool known and not empty"
-n_clamped = "BIGINT  those of them whose parent came less than age_s before"
-real_age_s = "DOUBLE  s, mean age as clamped at the parent's cut"
+n_clamped = "BIGINT  those of them that came less than age_s after the node's previous cut"
+real_age_s = "DOUBLE  s, mean age as clamped at the node's previous cut"
 n_top = "BIGINT  transactions among the X best of their mempools"
 n_top_taken = "BIGINT  those of them that were taken"
 n_tied = "BIGINT  transactions that were taken and pay exactly what the last of the X best pays; they share the places left"

@@ -5,9 +5,10 @@ Computed on inclusion_sample. auc_ratio is the chance that, of one taken and one
 taken one ranks higher by the factor (ties count half): 0.5 explains nothing, 1 everything; below 0.5 the lower ranks
 are taken. It is the Mann-Whitney U of each block, summed over blocks and divided by the pairs, with a jackknife
 interval over blocks. coefficient is that of a logistic regression of `taken` on package feerate, waiting time and size
-together (analysis/stats/inclusion_model.py; inclusion_fit has the one of all blocks): the change of the log odds from the lowest to the highest rank while the
-other two stay equal. Its interval allows for likeness within blocks. `plain` and `cluster` feerates have an area but no
-coefficient, because they say nearly the same as package feerates.
+together (analysis/stats/inclusion_model.py; inclusion_fit has the one of all blocks): the change of the log odds from
+the lowest to the highest rank while the other two stay equal. Its interval allows for likeness within blocks. `plain`
+and `cluster` feerates have an area but no coefficient, because they say nearly the same as package feerates. Areas and
+numbers are those of blocks that took some of the sample and left some; the regression takes every pair of the pool.
 """
 cost = """
 SciPy fits a logistic regression by iteration, for all blocks and again for every pool. The sample has at most about a

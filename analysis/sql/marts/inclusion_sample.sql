@@ -2,11 +2,11 @@
 summary = "Pairs of a block and a transaction that waited for it: was it taken, and how did it rank?"
 method = """
 Pairs of a measured, non-empty block of the active chain and a transaction that was waiting at its cut, taken or left,
-at the node that connected the block first. Only transactions whose entry was pushed, so that their waiting time is
-known, and whose fee is known. Of each UTC day, every sample_every-th stay in the order of entry is kept, taken or left
-(inclusion_thinning); ranks and areas under curves do not depend on that. Each factor is the transaction's rank among
-the pairs of its block, as (rank - 0.5) / pairs with ties at their mean, so it lies between 0 and 1 in every block and
-can be compared between blocks.
+at the node that connected the block first of those whose mempool is known. Only transactions whose entry was pushed, so
+that their waiting time is known, and whose fee is known. Of each UTC day, every sample_every-th stay in the order of
+entry is kept, taken or left (inclusion_thinning); ranks and areas under curves do not depend on that. Each factor is
+the transaction's rank among the pairs of its block, as (rank - 0.5) / pairs with ties at their mean, so it lies between
+0 and 1 in every block and can be compared between blocks.
 """
 cost = """
 Five ranks of every pair within its block are five sorts of the sample, which has at most about a million pairs.

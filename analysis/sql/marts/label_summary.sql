@@ -9,7 +9,7 @@ grain = ["source", "kind"]
 [columns]
 source = "VARCHAR  name of the source, as in stg_external_sources"
 kind = "VARCHAR  labels: compared by height; blocks: compared by block hash"
-block_count = "BIGINT  blocks of the active chain that the source has"
+block_count = "BIGINT  blocks of the active chain that the source has, and whose coinbase is known"
 agree_count = "BIGINT  both name the same pool"
 disagree_count = "BIGINT  both name a pool, and not the same"
 only_here_count = "BIGINT  only our rules name a pool"
@@ -19,7 +19,7 @@ unmapped_count = "BIGINT  both name a pool, but the label is none of our names"
 agree_ratio = "DOUBLE  0..1, agree / (agree + disagree)"
 agree_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 agree_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
-cohens_kappa = "DOUBLE  -1..1; null where either calls everything by one name"
+cohens_kappa = "DOUBLE  -1..1; null where both call every block by the same one name"
 */
 with
 

@@ -3,13 +3,13 @@ summary = "Luck: blocks that an owner found in a difficulty epoch, against those
 method = """
 Difficulty is constant within an epoch, so each hash has the same chance there, and an owner with a constant part of the
 hashes finds that part of the blocks, give or take chance. Expected are share times blocks of the epoch, where the share
-is that of the epoch before and the epoch after together; the epoch itself is left out, or else luck would be measured
-by itself. luck_multiple is found / expected. Its interval and p-value take both numbers of blocks as Poisson counts: given
-their sum, the blocks of the epoch are binomial (J. Przyborowski and H. Wilenski, 1940; Clopper and Pearson's bounds).
-Shares are binomial rather than Poisson, so the interval is a little too wide. p-values are corrected over all epochs
-and owners of a grouping (Holm, as in empty_intervals). Luck and a change of the owner's hashrate for two weeks look the
-same here: a small p-value says that one of them happened, not which. Epochs in which fewer than min_expected blocks are
-expected are left out, and so is unknown.
+is that of the epoch before and the epoch after together, or of the one that the dataset has; the epoch itself is left
+out, or else luck would be measured by itself. luck_multiple is found / expected. Its interval and p-value take both
+numbers of blocks as Poisson counts: given their sum, the blocks of the epoch are binomial (J. Przyborowski and H.
+Wilenski, 1940; Clopper and Pearson's bounds). Shares are binomial rather than Poisson, so the interval is a little too
+wide. p-values are corrected over all epochs and owners of a grouping (Holm, as in empty_intervals). Luck and a change
+of the owner's hashrate for two weeks look the same here: a small p-value says that one of them happened, not which.
+Epochs in which fewer than min_expected blocks are expected are left out, and so is unknown.
 """
 grain = ["grouped_by", "epoch", "owner"]
 [parameters]

@@ -4,11 +4,12 @@ method = """
 A window ends with the newest header time of the active chain. 'day', 'week', 'month' and 'year' are its last 24 hours
 and 7, 30 and 365 times 24 hours; 'all' is the whole dataset, with blocks whose time is not known. A time is covered
 between two blocks of neighbouring heights that the dataset has; a window is given if min_covered_ratio of it is
-covered. The interval of a share is Wilson's. gained_share is the share minus that in the window of equal length just
-before, which must be covered as well; its interval is Newcombe's hybrid score interval (R. G. Newcombe, 1998, method 10). Every interval is for one pool alone: of
-twenty pools without a change, one is expected to show one. adjusted_p_value is that of Pearson's chi-square test of the
-pool against all others, corrected over the pools of the window (Holm, as in share_change). A pool with blocks only in the window before has a row
-with 0 blocks, so that a pool that fell silent is seen.
+covered. Header times may fall: what a block reaches is the greatest time up to its height. The interval of a share is
+Wilson's. gained_share is the share minus that in the window of equal length just before, which must be covered as well;
+its interval is Newcombe's hybrid score interval (R. G. Newcombe, 1998, method 10). Every interval is for one pool
+alone: of twenty pools without a change, one is expected to show one. adjusted_p_value is that of Pearson's chi-square
+test of the pool against all others, corrected over the pools of the window (Holm, as in share_change). A pool with
+blocks only in the window before has a row with 0 blocks, so that a pool that fell silent is seen.
 """
 grain = ["time_window", "pool"]
 [parameters]
@@ -18,7 +19,7 @@ time_window = "VARCHAR  day, week, month, year or all"
 window_days = "INTEGER  24-hour days that the window lasts; null for all"
 from_time = "TIMESTAMP WITH TIME ZONE  first header time in the window"
 to_time = "TIMESTAMP WITH TIME ZONE  last header time in the window"
-covered_ratio = "DOUBLE  0..1, part of the window's time for which the dataset has the blocks; of all: between the first and last header time"
+covered_ratio = "DOUBLE  0..1, part of the window's time for which the dataset has the blocks; of all: from the time of the lowest block"
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 pool_name = "VARCHAR  name of the pool"
 is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not a pool"
@@ -49,7 +50,7 @@ parts as (
     select unnest([0, 1]) as part  -- 0 is the window, 1 the window before it
 ),
 
-blocks as (
+timed as (
     select
         block_pool.pool,
         block_pool.pool_name,
@@ -57,17 +58,29 @@ blocks as (
         block_pool.told_by,
         chain_blocks.height,
         chain_blocks.header_time,
-        seconds_between(chain_blocks.header_time, max(chain_blocks.header_time) over ()) / 86400.0 as age_days,
-        -- Days since the block of the height below; null where the dataset lacks that block or its time.
-        case
-            when lag(chain_blocks.height) over by_height = chain_blocks.height - 1
-                then seconds_between(lag(chain_blocks.header_time) over by_height, chain_blocks.header_time) / 86400.0
-        end as interval_days
+        max(chain_blocks.header_time) over () as newest_time,
+        max(chain_blocks.header_time) over by_height as reached_time
     from chain_blocks
     inner join block_pool
         on chain_blocks.block_hash = block_pool.block_hash
     where chain_blocks.is_active and block_pool.is_attributable
     window by_height as (order by chain_blocks.height)
+),
+
+blocks as (
+    select
+        * exclude (newest_time, reached_time),
+        seconds_between(header_time, newest_time) / 86400.0 as age_days,
+        seconds_between(reached_time, newest_time) / 86400.0 as reached_age_days,
+        -- What the block reached beyond the height below; null where the dataset lacks either block or its time.
+        case
+            when
+                lag(height) over in_order = height - 1
+                and header_time is not null and lag(header_time) over in_order is not null
+                then seconds_between(lag(reached_time) over in_order, reached_time) / 86400.0
+        end as interval_days
+    from timed
+    window in_order as (order by height)
 ),
 
 spans as (
@@ -92,22 +105,21 @@ timed_parts as (
         on spans.from_days <= blocks.age_days and spans.to_days > blocks.age_days
 ),
 
--- What the time between two blocks covers of each of them. If it crosses a bound, each side has its part. If it runs
--- backwards, it takes away what its neighbours count twice.
+-- What the time between two blocks covers of each of them. If it crosses a bound, each side has its part.
 covered as (
     select
         spans.time_window,
         spans.part,
         ordered_sum(
-            greatest(least(blocks.age_days + blocks.interval_days, spans.to_days), spans.from_days)
-            - greatest(least(blocks.age_days, spans.to_days), spans.from_days)
+            least(blocks.reached_age_days + blocks.interval_days, spans.to_days)
+            - greatest(blocks.reached_age_days, spans.from_days)
         ) as covered_days
     from spans
     inner join blocks
         on
-            spans.from_days < greatest(blocks.age_days, blocks.age_days + blocks.interval_days)
-            and spans.to_days > least(blocks.age_days, blocks.age_days + blocks.interval_days)
-    where blocks.interval_days is not null
+            spans.from_days < blocks.reached_age_days + blocks.interval_days
+            and spans.to_days > blocks.reached_age_days
+    where blocks.interval_days > 0
     group by spans.time_window, spans.part
 ),
 
@@ -128,7 +140,7 @@ measured as (
         spans.window_days,
         spans.part,
         part_counts.n_blocks,
-        greatest(least(coalesce(covered.covered_days, 0) / spans.window_days, 1), 0) as covered_ratio,
+        least(coalesce(covered.covered_days, 0) / spans.window_days, 1) as covered_ratio,
         part_counts.from_time,
         part_counts.to_time
     from spans
@@ -142,7 +154,7 @@ measured as (
         cast(null as integer) as window_days,
         0 as part,
         count(*) as n_blocks,
-        greatest(least(coalesce(ordered_sum(interval_days), 0) / nullif(max(age_days), 0), 1), 0) as covered_ratio,
+        least(coalesce(ordered_sum(interval_days), 0) / nullif(max(reached_age_days), 0), 1) as covered_ratio,
         min(header_time) as from_time,
         max(header_time) as to_time
     from blocks

@@ -34,7 +34,7 @@ revenue_sat_per_day = "DOUBLE  sat per day; null without a timed block"
 revenue_usd_per_day = "DOUBLE  USD per day; null without a timed block or a priced one"
 hashprice_sat_per_ph_day = "DOUBLE  sat for 1 PH/s during a day; null without difficulty"
 hashprice_usd_per_ph_day = "DOUBLE  USD for 1 PH/s during a day; null without difficulty or price"
-told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
+told_by = "VARCHAR[]  sources of the fees of these blocks, and of blocks of unknown fees, each once: observed, backfilled, or names of imported sources"
 */
 with
 

@@ -5,8 +5,8 @@ Each day and each difficulty epoch is compared with the one before it in the dat
 homogeneity on blocks per owner, with unknown as a group of its own. Owners with fewer than 5 blocks expected are merged
 (analysis/stats/concentration.py). With hundreds of periods some p-values are small by chance: adjusted_p_value is
 corrected over all periods of one kind (Holm, as in empty_intervals; neighbouring tests share a period). Cramer's V is
-the size of the change: 0 the same shares, 1 completely different owners. The first period has no earlier one and no
-row.
+the size of the change: 0 the same shares, 1 completely different owners. Of several owners whose shares changed by as
+much, the first by name is given. The first period has no earlier one and no row.
 """
 grain = ["grouped_by", "period_kind", "period"]
 [columns]
@@ -91,8 +91,12 @@ changes as (
         owners.owner,
         cast(sum(owners.block_count) as bigint) as block_count,
         cast(sum(owners.previous_block_count) as bigint) as previous_block_count,
-        sum(owners.block_count) / any_value(periods.total_block_count)
-        - sum(owners.previous_block_count) / any_value(periods.previous_total_block_count) as gained_share
+        -- Change of the share times both totals: a whole number, so that equal changes are equal.
+        cast(
+            sum(owners.block_count) * any_value(periods.previous_total_block_count)
+            - sum(owners.previous_block_count) * any_value(periods.total_block_count) as bigint
+        ) as gained,
+        any_value(periods.previous_total_block_count) * any_value(periods.total_block_count) as both_totals
     from owners
     inner join periods
         on
@@ -108,10 +112,10 @@ tested as (
         period_kind,
         period,
         homogeneity_test(list(block_count order by owner), list(previous_block_count order by owner)) as test,
-        arg_max(owner, (gained_share, owner)) filter (where gained_share > 0) as most_gained_owner,
-        max(gained_share) filter (where gained_share > 0) as most_gained_share,
-        arg_min(owner, (gained_share, owner)) filter (where gained_share < 0) as most_lost_owner,
-        min(gained_share) filter (where gained_share < 0) as most_lost_share
+        arg_min(owner, (-gained, owner)) filter (where gained > 0) as most_gained_owner,
+        max(gained / both_totals) filter (where gained > 0) as most_gained_share,
+        arg_min(owner, (gained, owner)) filter (where gained < 0) as most_lost_owner,
+        min(gained / both_totals) filter (where gained < 0) as most_lost_share
     from changes
     group by grouped_by, period_kind, period
 ),
