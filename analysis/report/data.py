@@ -37,6 +37,9 @@ class Read(NamedTuple):
 Row = Mapping[str, Any]
 
 ALL: Final = "all"
+# What a template promised is in the block, missing without an excuse, or excused. Where more than the rest is
+# excused, as when blocks come within seconds, no score is shown.
+LEAST_JUDGED_RATIO: Final = 0.8
 UNKNOWN: Final = "unknown"
 COLLECTIVE: Final[Mapping[str, str]] = MappingProxyType({ALL: "All pools", UNKNOWN: "Unknown"})
 FEERATE_KINDS: Final = ("package", "plain", "cluster")

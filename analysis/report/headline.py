@@ -11,7 +11,7 @@ from analysis.report.charts.sparkline import (
     share_strip,
     sparkline,
 )
-from analysis.report.data import ALL, Marts, Row
+from analysis.report.data import ALL, LEAST_JUDGED_RATIO, Marts, Row
 from analysis.report.model import Headline
 from analysis.report.pools import pool_colour, whole_concentration
 from analysis.report.text import (
@@ -151,6 +151,8 @@ def _audit(marts: Marts) -> Headline | None:
     if not rows:
         return None
     row = max(rows, key=lambda row: row["n_blocks"])
+    if row["n_matched"] / row["n_promised"] + row["unexplained_ratio"] < LEAST_JUDGED_RATIO:
+        return None
     note = (
         f"of the promised transactions without an excuse to be missing; of all {count(row['n_promised'])} "
         f"promised, {count(row['n_matched'])} were in the {plural(row['n_blocks'], 'block')}; templates of "

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from analysis.report.text import printable
+from analysis.serve.lookups import IS_JUDGED
 from analysis.serve.results import Reader, Row
 
 SHARE_BOUND: Final = 1 / 3  # the whole interval of a share lies above it
@@ -86,10 +87,11 @@ QUERIES: Final[Mapping[str, str]] = {
         WHERE NOT is_unknown AND share_low_ratio > $share_bound
     """,
     # A block lacks half of what a fresh template promised, without excuse; its pool usually follows.
-    "template_anomaly": """
+    "template_anomaly": f"""
         WITH nearest AS (
-            SELECT block_hash, min_by(score_ratio, (from_age_s, node)) AS score_ratio
-            FROM template_audit_block WHERE is_active GROUP BY block_hash
+            SELECT block_hash, score_ratio FROM template_audit_block
+            WHERE is_active
+            QUALIFY row_number() OVER (PARTITION BY block_hash ORDER BY from_age_s, node) = 1 AND {IS_JUDGED}
         ),
         usual AS (
             SELECT pool, min_by(score_low_ratio, from_age_s) AS score_low_ratio
@@ -103,7 +105,7 @@ QUERIES: Final[Mapping[str, str]] = {
         INNER JOIN block_pool USING (block_hash)
         INNER JOIN usual USING (pool)
         WHERE nearest.score_ratio < $low_score AND usual.score_low_ratio > $usual_score
-    """,
+    """,  # noqa: S608 - a condition of ours
 }
 TITLES: Final[Mapping[str, str]] = {
     "new_pool": "A new pool",

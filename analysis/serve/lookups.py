@@ -10,24 +10,23 @@ from typing import Any, Final, NamedTuple
 
 from analysis.catalog import reading_order
 from analysis.errors import DatabaseError
+from analysis.report.data import LEAST_JUDGED_RATIO
 from analysis.serve.results import Reader, Row
 from collector.dataset.schema import hash_bytes
 
 WINDOWS: Final[Mapping[str, str]] = MappingProxyType(
     {"24h": "day", "7d": "week", "30d": "month", "1y": "year", "all": "all"}
 )  # the windows of pool_share_window
-BLOCKS: Final = """
+IS_JUDGED: Final = f"n_matched + n_missing_unexplained >= {LEAST_JUDGED_RATIO} * n_promised"
+BLOCKS: Final = f"""
     WITH audit AS (
         SELECT
             block_hash,
-            min_by(score_ratio, (from_age_s, node)) AS template_score_ratio,
-            min_by(n_matched, (from_age_s, node)) AS n_template_matched,
-            min_by(n_missing, (from_age_s, node)) AS n_missing,
-            min_by(n_missing_unexplained, (from_age_s, node)) AS n_missing_unexplained,
-            min_by(n_extra, (from_age_s, node)) AS n_extra
+            CASE WHEN {IS_JUDGED} THEN score_ratio END AS template_score_ratio,
+            n_matched AS n_template_matched, n_missing, n_missing_unexplained, n_extra
         FROM template_audit_block
         WHERE block_hash IN (SELECT block_hash FROM chosen)
-        GROUP BY block_hash
+        QUALIFY row_number() OVER (PARTITION BY block_hash ORDER BY from_age_s, node) = 1
     ),
     waiting AS (
         SELECT block_hash, max(n_mempool) AS n_mempool
@@ -49,7 +48,7 @@ BLOCKS: Final = """
     LEFT JOIN waiting USING (block_hash)
     LEFT JOIN audit USING (block_hash)
     ORDER BY chosen.height DESC, chosen.is_active DESC, chosen.block_hash
-"""
+"""  # noqa: S608 - a condition of ours
 
 
 class NotFoundError(DatabaseError):

@@ -72,6 +72,17 @@ def test_listed_differences_are_those_that_the_mart_counts(site: Site) -> None:
     ]
 
 
+def test_a_template_of_which_half_is_excused_has_no_score(site: Site) -> None:
+    """One of two transactions promised to block b2 may be missing, so the other one alone would decide."""
+    block = site.data(f"/api/v1/blocks/{shown('b2')}")
+    (template,) = block["templates"]
+
+    assert (template["n_promised"], template["n_matched"], template["n_missing_tail"]) == (2, 1, 1)
+    assert template["score_ratio"] == 1
+    assert block["template_score_ratio"] is None
+    assert "not judged" in site.get("/blocks/2").text
+
+
 def test_one_transaction_is_told_whole(site: Site) -> None:
     """It was seen, passed over by two blocks, and mined by the fourth."""
     slow = site.data(f"/api/v1/transactions/{shown('slow')}")
