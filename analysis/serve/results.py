@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import duckdb
 from fastapi import Response
 
-from analysis.database import missing_database, open_database
+from analysis.database import built_from, missing_database, open_database
 from analysis.errors import DatabaseError
 from analysis.raw_views import raw_files_locked
 
@@ -77,7 +77,8 @@ class Reader:
         try:
             with raw_files_locked(self.cursor):
                 return self.rows(query, *values, **named)
-        except duckdb.IOException:
+        except (duckdb.IOException, duckdb.PermissionException):
+            # Permission is lacking where the dataset was gone when the database was opened.
             self.lacked_dataset = True
             return None
 
@@ -106,6 +107,7 @@ class _OpenBuild:
         self.facts: Mapping[str, str] = dict(
             self.connection.execute("FROM run_manifest UNION ALL FROM build_log").fetchall()
         )
+        self._lacks_dataset = built_from(self.connection) is None
         self._made: dict[str, Any] = {}
         self._locks: dict[str, threading.Lock] = {}  # by name: what is made may rest on another thing
         self._naming = threading.Lock()  # of the dict above
@@ -118,6 +120,14 @@ class _OpenBuild:
                 self._made[name] = make()
             made: T = self._made[name]
             return made
+
+    @property
+    def may_read_more(self) -> bool:
+        """Return whether the dataset was gone when the database was opened, and is there now.
+
+        Only a connection that is opened anew may read its files.
+        """
+        return self._lacks_dataset and built_from(self.connection) is not None
 
     def close(self) -> None:
         self._stack.close()
@@ -214,7 +224,7 @@ class Results:
     def _reading(self) -> Iterator[tuple[_OpenBuild, duckdb.DuckDBPyConnection]]:
         """Yield the newest build and a cursor of it, and keep both open until the `with` block ends.
 
-        If its file was replaced, first wait until the questions to the old one have ended.
+        If it is to be opened anew, first wait until the questions to the old one have ended.
         """
         with self._idle:
             if self._is_closed:
@@ -234,14 +244,19 @@ class Results:
 
     def _is_newest_or_free(self) -> bool:
         build = self._build
-        return build is None or not build.cursors or _stamp(self.database) in (None, build.stamp)
+        return build is None or not build.cursors or self._is_newest(build)
+
+    def _is_newest(self, build: _OpenBuild) -> bool:
+        """Return whether an open build is to answer; not if its file was replaced or may read more now."""
+        stamp = _stamp(self.database)
+        return stamp is None or (stamp == build.stamp and not build.may_read_more)
 
     def _newest(self) -> _OpenBuild:
         """Return the open database of the newest build.
 
-        If the file was replaced, the old one is closed and the new one opened.
+        If the file was replaced, or its dataset came back, the old one is closed and the new one opened.
         """
-        if self._build is not None and _stamp(self.database) in (None, self._build.stamp):
+        if self._build is not None and self._is_newest(self._build):
             return self._build
         if self._build is not None:
             self._build.close()

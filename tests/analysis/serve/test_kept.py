@@ -179,6 +179,30 @@ def test_an_answer_without_its_dataset_is_not_kept(served_database: Path, tmp_pa
     assert with_it.json()["data"]["differences"] is not None
 
 
+def test_a_server_that_starts_without_its_dataset_answers(served_database: Path, tmp_path: Path) -> None:
+    """It says that the dataset is gone, as for one that goes later; it reads the dataset that is put back."""
+    dataset = served_database.parent / "dataset"
+    named = (f"blocks/{shown('b2')}", f"transactions/{shown('slow')}")
+    paths = (f"/{named[0]}", *(f"/api/v1/{name}" for name in named))
+    away = dataset.rename(tmp_path / "away")
+    try:
+        with serving(copied(served_database, tmp_path)) as site:
+            page, block, transaction = (site.get(path) for path in paths)
+            away.rename(dataset)
+            page_after, block_after, transaction_after = (site.get(path) for path in paths)
+    finally:
+        if away.exists():
+            away.rename(dataset)
+
+    assert "The dataset is not where it was at the build" in page.text
+    assert block.json()["data"]["differences"] is None
+    assert transaction.json()["data"]["mined"] is None
+    assert page.headers["cache-control"] == "no-store"
+    assert "The dataset is not where it was" not in page_after.text
+    assert [row["txid"] for row in block_after.json()["data"]["differences"]] != []
+    assert [row["height"] for row in transaction_after.json()["data"]["mined"]] == [4]
+
+
 def test_an_answer_that_a_newer_build_gave_is_not_kept_as_the_older_one(
     served_database: Path, tmp_path: Path
 ) -> None:
