@@ -262,9 +262,17 @@ def version_explained() -> Iterator[None]:
 
 def built_from(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
     """Return the dataset that a database was built from; None if that folder is gone or was not recorded."""
+    dataset = named_dataset(connection)
+    if dataset is None or not (dataset.root / DATASET_MARKER).is_file():
+        return None
+    return dataset
+
+
+def named_dataset(connection: duckdb.DuckDBPyConnection) -> Dataset | None:
+    """Return the dataset that a database names as its source, there or not; None if it names none."""
     facts = _facts(connection, "FROM build_log UNION ALL SELECT key, value FROM run_manifest")
     root, chain = facts.get("dataset"), facts.get("chain")
-    if root is None or chain not in CHAINS or not Path(root, DATASET_MARKER).is_file():
+    if root is None or chain not in CHAINS:
         return None
     return Dataset(Path(root), chain)
 
@@ -284,8 +292,13 @@ def confined_to(folders: Iterable[Path]) -> str:
     A DuckDB view names its files by a pattern in which special characters are escaped, so each folder is
     listed in its escaped form as well.
     """
-    names = [name for folder in folders for name in (str(folder), glob.escape(str(folder)))]
+    names = [name for folder in folders for name in names_in_queries(folder)]
     return "[{}]".format(", ".join("'{}'".format(name.replace("'", "''")) for name in names))
+
+
+def names_in_queries(folder: Path) -> tuple[str, str]:
+    """Return the two forms in which DuckDB names a folder: as a path, and escaped as in a pattern."""
+    return str(folder), glob.escape(str(folder))
 
 
 def _facts(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:

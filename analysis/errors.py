@@ -28,6 +28,10 @@ class DatasetError(AnalysisError):
     """Means that the dataset cannot be read; the message names the folder or the file."""
 
 
+class DatasetGoneError(DatasetError):
+    """Means that a query needs the dataset that a database was built from, and that it is not there."""
+
+
 class CatalogError(AnalysisError):
     """Means that an SQL file of this package breaks the rules of the catalog; the message names the file."""
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import duckdb
 
-from analysis.database import built_from
-from analysis.errors import DatasetError
+from analysis.database import built_from, named_dataset, names_in_queries
+from analysis.errors import DatasetError, DatasetGoneError
 from collector.dataset import DatasetError as CollectorDatasetError
 from collector.dataset.footer import find_unreadable_file
 from collector.dataset.open import Dataset, open_to_read
@@ -55,16 +55,32 @@ def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> Non
 def raw_files_locked(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Hold the read lock of the dataset that a database was built from while the `with` block runs.
 
-    Compaction then moves none of its files. Nothing is locked if that dataset is gone. Marts need no lock,
-    because their rows are not in the dataset. Raises DatasetError for a pipe or a broken link.
+    Compaction then moves none of its files. Marts need no lock, because their rows are not in the dataset.
+    If that dataset is gone, nothing is locked, and a query that needs a file of it ends with
+    DatasetGoneError. Raises DatasetError for a pipe or a broken link.
     """
     dataset = built_from(connection)
     if dataset is None:
-        yield
+        with _absence_told(connection):
+            yield
         return
     with dataset.read_lock():
         refuse_strange_paths(dataset)  # the views would open them
         yield
+
+
+@contextmanager
+def _absence_told(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Turn DuckDB's error on a file of the dataset, which is gone, into a DatasetGoneError."""
+    try:
+        yield
+    except (duckdb.IOException, duckdb.PermissionException) as error:
+        dataset = named_dataset(connection)
+        if dataset is None or not any(name in str(error) for name in names_in_queries(dataset.folder)):
+            raise
+        raise DatasetGoneError(
+            f"the dataset {dataset.root} is not there; put it back, or build again with --dataset"
+        ) from None
 
 
 def refuse_strange_paths(dataset: Dataset) -> None:

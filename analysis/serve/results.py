@@ -19,7 +19,7 @@ import duckdb
 from fastapi import Response
 
 from analysis.database import built_from, missing_database, open_database
-from analysis.errors import DatabaseError
+from analysis.errors import DatabaseError, DatasetGoneError
 from analysis.raw_views import raw_files_locked
 
 QUESTION_S: Final = 10.0  # the longest time for the queries of one answer
@@ -77,8 +77,8 @@ class Reader:
         try:
             with raw_files_locked(self.cursor):
                 return self.rows(query, *values, **named)
-        except (duckdb.IOException, duckdb.PermissionException):
-            # Permission is lacking where the dataset was gone when the database was opened.
+        except (DatasetGoneError, duckdb.IOException, duckdb.PermissionException):
+            # It may go or come back while the query runs.
             self.lacked_dataset = True
             return None
 

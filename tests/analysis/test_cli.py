@@ -226,17 +226,19 @@ def test_show_sorts_a_view_by_its_grain(database: Path) -> None:
 
 
 def test_staging_without_its_dataset_is_one_sentence(tmp_path: Path) -> None:
-    """After the dataset is deleted, `show` shows marts; for a staging view it prints what to do."""
+    """After the dataset is deleted, `show` and `sql` show marts; for a staging view they say what to do."""
     dataset = write_world(tmp_path / "dataset", {"blocks": [{"block_hash": "a1", "height": 1}]})
     database = tmp_path / "analysis.duckdb"
-    build(dataset, RULES, database, marts=["chain_blocks"])
+    build(dataset, RULES, database, marts=["chain_blocks", "run_manifest"])
     shutil.rmtree(dataset)
 
     assert run("show", "chain_blocks", "--database", database).returncode == 0
-    result = run("show", "stg_blocks", "--database", database)
-    assert result.returncode == 1
-    assert "stg_blocks cannot be read" in result.stderr
-    assert result.stderr.count("\n") == 1
+    for command in (["show", "stg_blocks"], ["sql", "FROM blocks"]):
+        result = run(*command, "--database", database)
+        assert result.returncode == 1
+        assert f"the dataset {dataset} is not there; put it back, or build again with" in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert "/etc/hostname" in run("sql", "FROM read_text('/etc/hostname')", "--database", database).stderr
 
 
 def test_json_of_nothing_is_an_empty_list(database: Path) -> None:
