@@ -12,6 +12,7 @@ from typing import Final
 from analysis.errors import UnknownRelationError
 
 FOLDERS = ("staging", "marts")
+CHECKS: Final = "checks"
 ENDING = ".sql"
 # The names of collector.dataset.schema.TABLES, which loads pyarrow.
 RAW_TABLES: Final = (
@@ -27,9 +28,13 @@ RAW_TABLES: Final = (
 @cache
 def relation_names() -> tuple[str, ...]:
     """Return the names of all staging views and marts, sorted."""
-    root = resources.files("analysis") / "sql"
-    files = (file.name for folder in FOLDERS for file in (root / folder).iterdir())
-    return tuple(sorted(name.removesuffix(ENDING) for name in files if name.endswith(ENDING)))
+    return _names_in(FOLDERS)
+
+
+@cache
+def check_names() -> tuple[str, ...]:
+    """Return the names of all checks of a build, sorted; a check has no rows that a query can read."""
+    return _names_in((CHECKS,))
 
 
 def check_relation(name: str) -> None:
@@ -40,7 +45,24 @@ def check_relation(name: str) -> None:
 
 
 def unknown_relation(name: str, names: Iterable[str]) -> UnknownRelationError:
-    """Return the error for a name that no relation has; its text gives the nearest of `names`."""
-    near = difflib.get_close_matches(name, list(names), n=3)
+    """Return the error for a name that no relation has; its text gives the nearest of `names`.
+
+    A name that differs only in case is near. For the name of a check, if none of `names`, the text says where
+    its result is.
+    """
+    written = {each.lower(): each for each in names}
+    wanted = name.lower()
+    if wanted in check_names() and wanted not in written:
+        return UnknownRelationError(
+            f"{wanted} is a check, so it has no rows to show; pool-analysis check shows its result"
+        )
+    near = [written[each] for each in difflib.get_close_matches(wanted, list(written), n=3)]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return UnknownRelationError(f"there is no relation {name!r}; {hint}pool-analysis list names them all")
+
+
+def _names_in(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the SQL files in some folders of this package, sorted and without their ending."""
+    root = resources.files("analysis") / "sql"
+    files = (file.name for folder in folders for file in (root / folder).iterdir())
+    return tuple(sorted(name.removesuffix(ENDING) for name in files if name.endswith(ENDING)))

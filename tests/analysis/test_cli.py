@@ -181,6 +181,26 @@ def test_a_misspelt_relation_is_answered_with_the_nearest(database: Path, comman
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["describe", "POOL_SHARE"], ["show", "POOL_SHARE"]])
+def test_a_relation_in_capitals_is_answered_with_its_name(command: list[str]) -> None:
+    """Names are written in small letters; the answer to another case is the name as it is written."""
+    result = run(*command)
+
+    assert result.returncode == 1
+    assert f"there is no relation '{command[1]}'; did you mean pool_share" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["show", "shares_sum_to_one"], ["sql", "FROM shares_sum_to_one"]])
+def test_a_check_in_the_place_of_a_relation_is_told(database: Path, command: list[str]) -> None:
+    """`list` names checks, too; they have no rows, and the answer says which command has their results."""
+    result = run(*command, "--database", database)
+
+    assert result.returncode == 1
+    assert "shares_sum_to_one is a check" in result.stderr
+    assert "pool-analysis check shows its result" in result.stderr
+    assert "no relation" not in result.stderr
+
+
 def test_json_and_csv_are_exact(database: Path) -> None:
     """`show` gives the same values as JSON and CSV: hashes in display order, times in UTC, nulls."""
     rows = json.loads(run("show", "block_pool", "--database", database, "--format", "json").stdout)
