@@ -352,6 +352,9 @@ def report(
 TokenOption = Annotated[
     Path | None, typer.Option(help="File with the token. Default: POOL_ANALYSIS_TOKEN, else none.")
 ]
+LivePoolsOption = Annotated[
+    Path | None, typer.Option(help="Folder of pool rules for --collector. Default: the project's own.")
+]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Serve also before there is a first build, and wait for it.")
 ]
@@ -372,9 +375,7 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     collector: Annotated[
         str | None, typer.Option(help="Show new blocks of this collector, as http://127.0.0.1:9733.")
     ] = None,
-    pools: Annotated[
-        Path | None, typer.Option(help="Folder of pool rules for new blocks. Default: the project's own.")
-    ] = None,
+    pools: LivePoolsOption = None,
     webhooks: Annotated[
         Path | None, typer.Option(help="TOML file that names who is told about new events.")
     ] = None,
@@ -391,6 +392,8 @@ def serve(  # noqa: PLR0917 - typer passes every option by name
     from analysis.serve.results import Results
     from analysis.serve.webhooks import Alerts, Webhook, read_targets
 
+    if pools and not collector:
+        raise typer.BadParameter("--pools is for the blocks of --collector; name a collector, too")
     hooks = [Webhook(target) for target in read_targets(webhooks)] if webhooks else []
     token = read_token(token_file)
     listening = bound(address, allow_remote=allow_remote, token=token)

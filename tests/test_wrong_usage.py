@@ -32,6 +32,7 @@ def dataset(tmp_path: Path) -> str:
         ("analysis build {dataset} {out} --engine sparkk", "'sparkk' is no engine; write local, or"),
         ("analysis build {dataset} {out} --chain moon", "there is no chain 'moon'"),
         ("analysis show blocks {out} --limit 99999999999999999999", "--limit"),
+        ("analysis serve {out} --pools nowhere", "--pools is for the blocks of --collector; name a"),
         ("analysis build {dataset} .", ". is a folder; name the file of the database"),
         ("gpuhash check --messages 99999999999999999999", "--messages"),
         ("gpuhash bench --seconds inf", "--seconds"),
