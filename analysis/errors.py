@@ -52,6 +52,10 @@ class MomentError(DatabaseError):
     """Means that no mempool can be replayed: the text is no time, or no such node was watched."""
 
 
+class NoMomentError(MomentError):
+    """Means that a text is no time, or one in a year that no dataset has."""
+
+
 class UnknownNodeError(MomentError):
     """Means that no node of the given name was watched; `nodes` are the names of those that were.
 

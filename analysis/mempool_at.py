@@ -15,7 +15,7 @@ from typing import Any, Final
 import duckdb
 
 from analysis.database import version_explained
-from analysis.errors import MomentError, UnknownNodeError
+from analysis.errors import MomentError, NoMomentError, UnknownNodeError
 
 Row = Mapping[str, Any]
 BLOCK_VB: Final = 1_000_000
@@ -214,7 +214,7 @@ class Mempool:
 def moment_of(text: str) -> dt.datetime:
     """Convert a text in ISO 8601 to a datetime in UTC; a text without a zone is read as UTC.
 
-    Raises MomentError for a text that is no time, and for a time before FIRST_YEAR or from LAST_YEAR on.
+    Raises NoMomentError for a text that is no time, and for a time before FIRST_YEAR or from LAST_YEAR on.
     """
     try:
         read = dt.datetime.fromisoformat(text.strip())
@@ -224,7 +224,7 @@ def moment_of(text: str) -> dt.datetime:
     if moment is None or not FIRST_YEAR <= moment.year < LAST_YEAR:
         given = repr(text[:MAX_SAID])
         years = f"the years {FIRST_YEAR} to {LAST_YEAR - 1}"
-        raise MomentError(f"{given} is no time in {years}; write it in UTC as 2026-01-31T12:00:00Z")
+        raise NoMomentError(f"{given} is no time in {years}; write it in UTC as 2026-01-31T12:00:00Z")
     return moment
 
 

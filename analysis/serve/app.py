@@ -13,7 +13,7 @@ from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from analysis.errors import AnalysisError, MomentError
+from analysis.errors import AnalysisError, MomentError, NoMomentError
 from analysis.serve.answers import problem
 from analysis.serve.api import UnknownParameterError, api_router, csv_router
 from analysis.serve.kept import MOMENT_S, MOMENTARY, KeptAnswers
@@ -145,10 +145,10 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(AnalysisError)
     def failed(request: Request, error: AnalysisError) -> Response:
+        if isinstance(error, UnknownParameterError | NoMomentError):
+            return refused(request, HTTPStatus.UNPROCESSABLE_ENTITY, _sentence(str(error)))
         if isinstance(error, NotFoundError | MomentError):
             return refused(request, HTTPStatus.NOT_FOUND, _sentence(str(error)))
-        if isinstance(error, UnknownParameterError):
-            return refused(request, HTTPStatus.UNPROCESSABLE_ENTITY, _sentence(str(error)))
         if isinstance(error, BusyError | NotBuiltError):
             return refused(request, HTTPStatus.SERVICE_UNAVAILABLE, _sentence(str(error)))
         sys.stderr.write(f"{request.url.path!r}: {error}\n")

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from analysis.catalog import reading_order
 from analysis.errors import DatabaseError
-from analysis.report.data import LEAST_JUDGED_RATIO
+from analysis.report.data import LEAST_JUDGED_RATIO, UNKNOWN
 from analysis.serve.results import Reader, Row
 from collector.dataset.schema import hash_bytes
 
@@ -157,19 +157,25 @@ def pool(reader: Reader, slug: str) -> Mapping[str, Any]:
 
     Raises NotFoundError if neither a block nor a rule names the pool.
     """
+    named = _named_pool(reader, slug)
+    owners = reader.rows("FROM entities WHERE slug = ? ORDER BY ALL", slug)
+    return {
+        **named,
+        **_parts(reader, POOL_PARTS, "pool", slug),
+        "owners": owners,
+        "blocks": blocks(reader, pool=slug, limit=24),
+    }
+
+
+def _named_pool(reader: Reader, slug: str) -> Row:
+    """Return slug, name and link of a pool. Raises NotFoundError if neither a block nor a rule names it."""
     named = reader.rows("SELECT slug AS pool, name AS pool_name, link FROM pools WHERE slug = ?", slug)
     named = named or reader.rows(
         "SELECT DISTINCT pool, pool_name, NULL AS link FROM pool_share WHERE pool = ?", slug
     )
     if not named:
         raise NotFoundError("no rule and no block names such a pool")
-    owners = reader.rows("FROM entities WHERE slug = ? ORDER BY ALL", slug)
-    return {
-        **named[0],
-        **_parts(reader, POOL_PARTS, "pool", slug),
-        "owners": owners,
-        "blocks": blocks(reader, pool=slug, limit=24),
-    }
+    return named[0]
 
 
 def blocks(
@@ -181,7 +187,10 @@ def blocks(
     from_height: int | None = None,
     to_height: int | None = None,
 ) -> list[Row]:
-    """Return a row per block, the highest first; stale blocks follow the active one of their height."""
+    """Return a row per block, the highest first; stale blocks follow the active one of their height.
+
+    Raises NotFoundError for a pool that neither a block nor a rule names.
+    """
     named = "block_hash IN (SELECT block_hash FROM block_pool WHERE pool = ?)"
     asked = [(named, pool), ("height >= ?", from_height), ("height <= ?", to_height)]
     given = [(condition, value) for condition, value in asked if value is not None]
@@ -192,7 +201,10 @@ def blocks(
             ORDER BY height DESC, is_active DESC, block_hash LIMIT ? OFFSET ?
         ),
     """
-    return reader.rows(_after_with(chosen), *(value for _, value in given), limit, offset)
+    found = reader.rows(_after_with(chosen), *(value for _, value in given), limit, offset)
+    if not found and pool not in (None, UNKNOWN):  # a pool that is there may have no blocks, too
+        _named_pool(reader, pool)
+    return found
 
 
 def block(reader: Reader, named: str) -> Mapping[str, Any]:

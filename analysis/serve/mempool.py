@@ -16,8 +16,8 @@ STEPS_S: Final = (3600, 600, 60, 1)
 def replay(reader: Reader, at: str | None, node: str | None, *, limit: int, offset: int = 0) -> Mempool:
     """Return a node's mempool as of a moment; `at` and `node` are texts of a request.
 
-    Without `at` it is the newest moment, without `node` a node that was watched then. Raises MomentError for
-    what is no time, and NotFoundError for a node that was never watched.
+    Without `at` it is the newest moment, without `node` a node that was watched then. Raises
+    NoMomentError for what is no time, and NotFoundError for a node that was never watched.
     """
     moment = moment_of(at) if at else None
     try:

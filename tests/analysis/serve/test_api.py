@@ -47,6 +47,12 @@ def test_blocks_come_page_by_page(site: Site) -> None:
     assert hashes == [shown(name) for name in ("b4", "s4", "b3", "b2", "b1")]
 
 
+def test_a_pool_without_blocks_has_an_empty_list(site: Site) -> None:
+    """A pool that is there is no error, even if it has no block at these heights."""
+    assert site.data("/api/v1/blocks?pool=alpha&from_height=99") == []
+    assert site.data("/api/v1/blocks?pool=unknown&from_height=99") == []
+
+
 def test_one_block_is_told_whole(site: Site) -> None:
     """Coinbase, deciding rule, arrivals, and what differs from the template, each with a reason."""
     block = site.data("/api/v1/blocks/3")
@@ -140,6 +146,8 @@ def test_every_mart_is_offered_as_json_and_csv(site: Site) -> None:
     [
         ("/api/v1/pools?window=fortnight", 404, "24h, 7d, 30d, 1y, all"),
         ("/api/v1/pools/nobody", 404, "and no block names"),
+        ("/api/v1/blocks?pool=nobody", 404, "and no block names"),
+        ("/blocks.csv?pool=nobody&from_height=1", 404, "and no block names"),
         ("/api/v1/blocks/99", 404, "no valid block"),
         ("/api/v1/blocks/' OR 1=1 --", 404, "its height or its hash"),
         ("/api/v1/blocks?limit=100000", 422, "limit"),
@@ -150,7 +158,8 @@ def test_every_mart_is_offered_as_json_and_csv(site: Site) -> None:
         ("/blocks.csv?limit=2&height=3", 422, "limit, offset, pool, from_height, to_height"),
         ("/api/v1/transactions/abc", 404, "64 hex digits"),
         ("/api/v1/transactions/" + "00" * 32, 404, "and no block of this dataset"),
-        ("/api/v1/mempool?at=yesterday", 404, "write it in UTC"),
+        ("/api/v1/mempool?at=yesterday", 422, "write it in UTC"),
+        ("/mempool.csv?at=yesterday", 422, "write it in UTC"),
         ("/api/v1/mempool?node=nobody", 404, "was watched; /api/v1/coverage names all"),
         ("/mempool.csv?at=2020-01-01", 404, "begins at 2026-01-01T00:00:00Z"),
         ("/api/v1/marts/stg_blocks", 404, "no such mart"),

@@ -394,7 +394,10 @@ def test_a_window_that_the_dataset_lacks_is_said(site: Site) -> None:
     assert "does not hold the last" not in first
 
 
-@pytest.mark.parametrize("path", ["/blocks/77", "/pools/nobody", "/nothing", "/tx/xyz", f"/search?q={EVIL}"])
+@pytest.mark.parametrize(
+    "path",
+    ["/blocks/77", "/blocks?pool=nobody", "/pools/nobody", "/nothing", "/tx/xyz", f"/search?q={EVIL}"],
+)
 def test_a_page_that_is_not_there_says_so(site: Site, path: str) -> None:
     """The answer is a page with one sentence, and status 404."""
     answer = site.get(path)
