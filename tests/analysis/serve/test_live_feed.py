@@ -14,7 +14,7 @@ from analysis.errors import ServeError
 from analysis.serve.address import bound
 from analysis.serve.app import application
 from analysis.serve.bounded_server import BoundedServer
-from analysis.serve.live_feed import MAX_EVENTS, LiveFeed
+from analysis.serve.live_feed import KINDS, MAX_EVENTS, LiveFeed
 from analysis.serve.results import Results
 from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer
@@ -242,6 +242,12 @@ def test_without_a_collector_there_is_no_stream(site: Site) -> None:
     """The address says how to start with one, and the page does not promise one."""
     assert site.get("/live").status_code == 404
     assert 'id="live"' not in site.get("/").text
+
+
+def test_the_readme_names_every_event(repo_root: Path) -> None:
+    """Who writes a reader of the stream finds there what comes."""
+    readme = (repo_root / "analysis" / "serve" / "README.md").read_text()
+    assert [kind for kind in KINDS.values() if f"`{kind}`" not in readme] == []
 
 
 def test_an_address_that_is_none_is_refused(served_database: Path) -> None:

@@ -18,7 +18,7 @@ from collector.journal.journal import Journal
 from collector.monitor import live_rows
 from collector.monitor.health import Health
 from collector.monitor.http import MAX_CONNECTIONS, MonitorServer
-from collector.monitor.live_rows import LiveRows
+from collector.monitor.live_rows import COLUMNS, LiveRows
 from collector.monitor.metrics import Metrics
 from collector.regtest.node import free_ports
 from tests.collector.journal.journal_files import message
@@ -218,6 +218,13 @@ def test_a_stop_ends_the_streams_as_they_should_end(server: MonitorServer) -> No
         closing.join()
 
     assert b"event: state" in said + rest
+
+
+def test_the_readme_names_every_event(repo_root: Path) -> None:
+    """Who writes a reader of the stream finds there what comes."""
+    readme = (repo_root / "collector" / "deploy" / "README.md").read_text()
+    named = set(re.findall(r"`(?:event: )?(\w+)`", readme))
+    assert COLUMNS.keys() - named == set()
 
 
 def test_readers_that_do_not_read_are_cut_off(server: MonitorServer) -> None:
