@@ -28,6 +28,7 @@ from analysis.release.cli import release, verify
 from collector.dataset.command_options import ChainOption, DatasetArgument, DatasetOption, chosen_dataset
 from gpuhash.command_end import system_errors_in_one_line
 from gpuhash.command_group import CommandGroup
+from gpuhash.command_output import escape_unencodable_output
 
 if TYPE_CHECKING:
     import duckdb
@@ -589,6 +590,7 @@ def _stop_on_failure(results: "tuple[CheckResult, ...]") -> None:
 
 def main() -> None:
     """Run the command line; exit with 1 and one line after a failure, with 2 for wrong usage."""
+    escape_unencodable_output()
     try:
         with system_errors_in_one_line("pool-analysis: "):
             app(prog_name="pool-analysis")

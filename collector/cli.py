@@ -1,6 +1,5 @@
 """Define the command `pool-collector`."""
 
-import io
 import json
 import os
 import queue
@@ -30,6 +29,7 @@ from collector.status.cli import show_status
 from collector.upload.cli import upload_dataset
 from gpuhash.command_end import system_errors_in_one_line
 from gpuhash.command_group import CommandGroup
+from gpuhash.command_output import escape_unencodable_output
 
 if TYPE_CHECKING:
     from collector.config import Settings
@@ -228,9 +228,7 @@ def main() -> None:
 
     Raises Stopped after Ctrl-C in a command that has more to say than that it was stopped.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
+    escape_unencodable_output()
     try:
         with system_errors_in_one_line("error: "):
             app(prog_name="pool-collector")

@@ -1,6 +1,5 @@
 """Define the gpuhash command, which hashes files, checks backends and measures speed and energy."""
 
-import io
 import logging
 import math
 import os
@@ -16,6 +15,7 @@ import typer
 
 from gpuhash.command_end import system_errors_in_one_line
 from gpuhash.command_group import CommandGroup
+from gpuhash.command_output import escape_unencodable_output
 from gpuhash.errors import (
     BackendUnavailableError,
     GpuhashError,
@@ -253,8 +253,7 @@ def main() -> None:
             f"gpuhash: this process may use {limit >> 20} MiB of address space (ulimit -v), and needs "
             f"{LEAST_ADDRESS_SPACE >> 20} MiB; raise the limit"
         )
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be any bytes
+    escape_unencodable_output()
     try:
         with system_errors_in_one_line("gpuhash: "):
             app(prog_name="gpuhash")

@@ -220,6 +220,26 @@ def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
     assert "6" in run("sql", "SELECT count(*) FROM pool_share", "--database", folder / "a.duckdb").stdout
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_the_output_cannot_encode_becomes_an_escape(folder: Path, encoding: str) -> None:
+    """`sql` and `report` print everything where the output is not UTF-8."""
+
+    def printed(*arguments: str) -> str:
+        result = subprocess.run(
+            [sys.executable, "-m", "analysis", *arguments, "--database", folder / "a.duckdb"],
+            capture_output=True,
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            check=False,
+        )
+        assert (result.returncode, result.stderr) == (0, b"")
+        return result.stdout.decode(encoding)
+
+    text = "é€".encode(encoding, "backslashreplace").decode(encoding)
+    assert printed("sql", "SELECT 'é€' AS x", "--format", "csv") == f"x\n{text}\n"
+    assert text in printed("sql", "SELECT 'é€' AS x")
+    assert printed("report", "--out", str(folder / "a.html")).endswith(f"report: {folder / 'a.html'}\n")
+
+
 HOLES = [
     "COPY pool_share TO '{folder}/out.csv'",
     "COPY pool_share TO '{chain}/out.parquet'",
