@@ -32,6 +32,7 @@ REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 ENDLESS_WIDTH: Final = 100_000
 LEAST_FOLDED: Final = 30  # characters in a line of a wrapped column
 GAP_WIDTH: Final = 2  # between two columns of a table
+PLAN_COLUMNS: Final = ("explain_key", "explain_value")  # of DuckDB's answer to EXPLAIN
 # A spreadsheet takes a text that begins with one of these for a formula; the last four are full-width forms.
 FORMULA_BEGINS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -120,8 +121,12 @@ def write_table(
 
     Where these would get less than LEAST_FOLDED characters, the `spare` columns are left out one by one, and
     a last line names them. If the terminal is too narrow and nothing may wrap, each row becomes a block of
-    lines, one per column. Output that does not go to a terminal is as wide as the rows.
+    lines, one per column. Output that does not go to a terminal is as wide as the rows. The plan of a query,
+    which EXPLAIN returns, is printed line by line.
     """
+    if tuple(columns) == PLAN_COLUMNS:
+        _print_plan(rows, console)
+        return
     cells = [
         [inert(_cell(value, column)) for value, column in zip(row, columns, strict=True)] for row in rows
     ]
@@ -143,6 +148,13 @@ def write_table(
     if left_out:
         text = f"left out on a terminal of this width: {', '.join(left_out)}; --format csv has all"
         console.print(text, style="dim", highlight=False)
+
+
+def _print_plan(rows: Iterable[Row], console: Console) -> None:
+    """Print rows of PLAN_COLUMNS: the name of a plan, then its lines, of which none is wrapped."""
+    for name, plan in rows:
+        for line in (f"{name}:", *str(plan).rstrip("\n").split("\n")):
+            console.print(Text(inert(line)), soft_wrap=True)
 
 
 def _table(

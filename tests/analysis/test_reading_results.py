@@ -328,6 +328,22 @@ def test_what_reads_is_answered(folder: Path, query: str) -> None:
     assert result.stdout
 
 
+@pytest.mark.parametrize("explain", ["EXPLAIN", "EXPLAIN ANALYZE"])
+def test_a_plan_is_printed_line_by_line(folder: Path, explain: str) -> None:
+    """Each line of a plan is a line of output, on a narrow terminal too; a text in it cannot act on one."""
+    query = f'{explain} SELECT rank + 1 AS "[red]\x1b[31m" FROM pool_share'  # noqa: S608 - a word of the parameters
+
+    result = run("sql", query, "--database", folder / "a.duckdb", columns=20)
+
+    assert result.returncode == 0, result.stderr
+    first, *lines = result.stdout.splitlines()
+    assert first in ("physical_plan:", "analyzed_plan:")
+    assert {line[0] for line in lines} <= set("╭│╰")
+    assert any(re.fullmatch(r"│ .*pool_share *│", line) for line in lines)
+    assert "[red]\N{REPLACEMENT CHARACTER}[31m" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
 def test_a_database_from_a_stranger_opens_no_folder(folder: Path, tmp_path: Path) -> None:
     """A folder that a database names is opened only if it is a dataset or has parts; views read no other."""
     hostile = tmp_path / "hostile.duckdb"
