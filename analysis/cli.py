@@ -272,9 +272,8 @@ def mempool(  # noqa: PLR0917 - typer passes every option by name
             f"the mempool of {found.node} is not known at {mempool_at.written(found.at)}."
             f" {mempool_at.said(found.verdict)} Ask for another time or --node"
         )
-    is_machine_read = format_ is not Format.TABLE
     for line in mempool_at.summary(found):
-        typer.echo(row_output.inert(line), err=is_machine_read)
+        typer.echo(row_output.inert(line), err=format_ is not Format.TABLE)
     _write(mempool_at.LISTED_COLUMNS, [tuple(row.values()) for row in found.rows], format_)
 
 
@@ -285,7 +284,10 @@ def sql(
     database_option: DatabaseOption = None,
     format_: FormatOption = Format.TABLE,
 ) -> None:
-    """Answer one query, or open the duckdb shell on the marts. Nothing can be changed."""
+    """Answer one query, or open the duckdb shell on the marts. Nothing can be changed.
+
+    The tables hold hashes in internal byte order: ask for one with hash_hex(block_hash) = '00ab...'.
+    """
     import duckdb
 
     from analysis import duckdb_client

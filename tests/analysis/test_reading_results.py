@@ -24,6 +24,7 @@ from tests.analysis.test_cli import run
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate
 
+README = Path(__file__).resolve().parents[2] / "analysis" / "README.md"
 NOTEBOOK = Path(__file__).resolve().parents[2] / "analysis" / "notebooks" / "start.ipynb"
 SIZE = Size(n_blocks=40, entering=64, taken=48)
 MARTS = [model.name for model in load_catalog().layer("marts")]
@@ -186,6 +187,21 @@ def test_a_value_that_cannot_be_shown_is_one_sentence(folder: Path, query: str) 
     assert "a value cannot be shown" in found.stderr
     assert "VARCHAR" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_a_hash_that_is_shown_can_be_asked_for(folder: Path) -> None:
+    """The condition that the help and the README name finds the row of a hash as `show` prints it."""
+    database = ("--database", folder / "a.duckdb")
+    shown = run("show", "block_pool", *database, "--format", "csv", "--limit", "1").stdout
+    (row,) = csv.DictReader(shown.splitlines())
+    documented = "FROM block_pool WHERE hash_hex(block_hash) = '00ab...'"
+
+    query = documented.replace("00ab...", row["block_hash"])
+    found = run("sql", query, *database, "--format", "csv")
+
+    assert found.stdout == shown
+    assert f'pool-analysis sql "{documented}"' in README.read_text()
+    assert "hash_hex(block_hash) = '00ab...'" in " ".join(run("sql", "--help").stdout.split())
 
 
 def test_only_hashes_of_bitcoin_are_reversed(folder: Path) -> None:
