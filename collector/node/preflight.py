@@ -154,6 +154,7 @@ def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fi
     endpoints = find_endpoints(notifiers, node, client.url)
     if is_first:
         warn_of_settings(node.name, chain, notifiers)
+        warn_of_shared_queue(node.name, endpoints)
     mempool = client.call("getmempoolinfo")
     policy = {name: value for name, value in mempool.items() if name not in MEMPOOL_STATE}
     policy |= {name: network[name] for name in ("relayfee", "incrementalfee") if name in network}
@@ -239,6 +240,24 @@ def warn_of_settings(node: str, chain: Mapping[str, Any], notifiers: list[Mappin
     if small:
         settings = " and ".join(f"zmqpub{topic}hwm={LEAST_HWM * 10}" for topic in small)
         log.warning("zmq.small_queue", node=node, advice=f"set {settings} in bitcoin.conf", **small)
+
+
+def warn_of_shared_queue(node: str, endpoints: Mapping[str, str]) -> None:
+    """Log a warning if `sequence` shares its address, and so its queue, with another topic.
+
+    The many messages of the other topic would push those of `sequence` out of the queue. `endpoints` has the
+    ZMQ address by topic.
+    """
+    address = endpoints["sequence"]
+    others = [topic for topic, other in endpoints.items() if other == address and topic != "sequence"]
+    if others:
+        log.warning(
+            "zmq.shared_queue",
+            node=node,
+            address=printable(address),
+            shared_with=", ".join(others),
+            advice="give zmqpubsequence a port of its own in bitcoin.conf, or the node may drop its messages",
+        )
 
 
 def find_endpoints(notifiers: list[Mapping[str, Any]], node: NodeSettings, rpc_url: str) -> dict[str, str]:

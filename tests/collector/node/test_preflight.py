@@ -18,6 +18,7 @@ from collector.node.preflight import (
     refuse_same_node_twice,
     refuse_shared_publishers,
     warn_of_settings,
+    warn_of_shared_queue,
 )
 from tests.collector.hostile import HOSTILE, changed
 from tests.collector.service.planted import NOT_FOUND, TIP, PlantedNode
@@ -46,6 +47,37 @@ def test_a_small_queue_is_named_with_the_setting_that_mends_it(topic: str) -> No
     (warning,) = said
     assert warning["event"] == "zmq.small_queue"
     assert warning["advice"] == f"set zmqpub{topic}hwm=100000 in bitcoin.conf"
+
+
+def test_a_queue_that_sequence_shares_is_named() -> None:
+    """Other topics at the address of `sequence` cause one warning; an address of its own causes none."""
+    first, second, third = (f"tcp://127.0.0.1:{port}" for port in (1, 2, 3))
+    with capture_logs() as said:
+        warn_of_shared_queue("alpha", {"sequence": first, "rawtx": second, "rawblock": third})
+        warn_of_shared_queue("alpha", {"sequence": first, "rawtx": second, "rawblock": second})
+    assert said == []
+    with capture_logs() as said:
+        warn_of_shared_queue("alpha", dict.fromkeys(("rawblock", "rawtx", "sequence"), first))
+    (warning,) = said
+    assert (warning["event"], warning["log_level"]) == ("zmq.shared_queue", "warning")
+    assert (warning["address"], warning["shared_with"]) == (first, "rawblock, rawtx")
+    assert "give zmqpubsequence a port of its own in bitcoin.conf" in warning["advice"]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_examination_warns_of_settings_once(*, is_first: bool) -> None:
+    """A node with all topics on one address is warned of at the first examination, and not at later ones."""
+    node = PlantedNode()
+    node.errors = {name: NOT_FOUND for name in METHODS if name not in SOUND}
+    ready = SOUND["getblockchaininfo"] | {"initialblockdownload": False}
+    node.results = SOUND | {"getblockchaininfo": ready}
+    settings = Settings(chain="main", node=[NodeSettings(name="alpha")])
+    try:
+        with capture_logs() as said:
+            examine(node.client(), settings.node[0], settings, is_first=is_first)
+    finally:
+        node.close()
+    assert ("zmq.shared_queue" in [line["event"] for line in said]) == is_first
 
 
 def test_a_pruned_node_is_named_with_the_height_it_begins_at() -> None:
