@@ -17,6 +17,7 @@ from collector.log import counted, printable
 from collector.status.model import NodeStatus, Status, StoreStatus, TableStatus
 
 MOST_GAPS: Final = 20  # printed for one node
+TO_THE_DAY: Final = len("2024-10-04")
 TO_THE_MINUTE: Final = len("2024-10-04 00:00")
 UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
@@ -50,15 +51,18 @@ def _print(status: Status) -> None:
 
     state = "a collector is running" if status.is_running else "no collector is running"
     print(f"{status.dataset}, chain {status.chain}: {state}\n")
-    grid = Grid("table", box=None)
+    grid = Grid(box=None)
+    filled = [table for table in status.tables if table.n_files]
+    # On a narrow terminal the times wrap. No name of a table is cut: many begin alike.
+    longest_name = max((len(table.name) for table in filled), default=0)
+    grid.add_column("table", no_wrap=True, min_width=longest_name)
     for number in ("files", "rows", "MB"):
-        grid.add_column(number, justify="right")
+        grid.add_column(number, justify="right", no_wrap=True)
     for span in ("first (UTC)", "last (UTC)"):
-        grid.add_column(span)
-    for table in status.tables:
-        if table.n_files:
-            grid.add_row(*_cells(table))
-    Console().print(grid, markup=False, highlight=False)
+        grid.add_column(span, min_width=TO_THE_DAY)
+    for table in filled:
+        grid.add_row(*_cells(table))
+    Console().print(grid, markup=False, highlight=False, crop=False)
     for node in status.nodes:
         print()
         for line in _lines(node):

@@ -176,6 +176,16 @@ def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> Non
     assert isinstance(none.exception, DatasetError)
 
 
+@pytest.mark.parametrize("columns", [20, 60])
+def test_a_narrow_terminal_cuts_no_name_of_a_table(dataset: Dataset, columns: int) -> None:
+    """The names of tables stand whole, whatever is left for the other columns; 60 columns cut nothing."""
+    shown = CliRunner().invoke(app, ["status", str(dataset.root)], env={"COLUMNS": str(columns)}).stdout
+    grid = shown.partition("\n\n")[2].partition("\n\n")[0]
+    names = {table.name for table in gather(dataset).tables if table.n_files}
+    assert names <= {line.split()[0] for line in grid.splitlines()}
+    assert columns < 60 or "\N{HORIZONTAL ELLIPSIS}" not in grid
+
+
 def test_many_gaps_do_not_fill_the_screen(tmp_path: Path) -> None:
     """Text shows only the 20 newest gaps, with readable durations; JSON has all of them."""
     now_us = time.time_ns() // 1000
