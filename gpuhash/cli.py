@@ -125,7 +125,7 @@ def verify(  # noqa: PLR0917 - typer passes every option by name
     first_height: Annotated[int, typer.Option(min=0, help="With --chain: height of the first header.")] = 0,
     backend: BackendOption = "auto",
 ) -> None:
-    """Print the digest of FILE, or check that its block headers meet their targets and form a chain."""
+    """Print algorithm and digest of FILE, or check that its headers meet their targets and form a chain."""
     import numpy as np
 
     from gpuhash import chain, hashing
@@ -144,7 +144,7 @@ def verify(  # noqa: PLR0917 - typer passes every option by name
     digest = hashing.hash_batch(algorithm, (data, limits_of_one), backend=backend)[0].tobytes()
     if digest != hashing.hash_batch(algorithm, (data, limits_of_one), backend="reference")[0].tobytes():
         raise WrongHashError(f"backend {backend} gives {digest.hex()}, which is not what the reference gives")
-    typer.echo(f"{digest.hex()}  {file}")
+    typer.echo(f"{algorithm}  {digest.hex()}  {file}")
 
 
 @app.command()

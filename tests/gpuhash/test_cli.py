@@ -1,5 +1,6 @@
 """The command line: what it prints, how it fails."""
 
+import hashlib
 import io
 import json
 import os
@@ -57,9 +58,19 @@ def test_verify_prints_digests_that_other_programs_print(run: Run, tmp_path: Pat
     (tmp_path / "empty").write_bytes(b"")
 
     status, out, _ = run("verify", str(tmp_path / "abc"), "--algorithm", "sha256")
-    assert (status, out.split()[0]) == (0, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert (status, out) == (0, f"sha256  {digest}  {tmp_path / 'abc'}\n")
     status, out, _ = run("verify", str(tmp_path / "empty"), "--algorithm", "keccak256")
-    assert (status, out.split()[0]) == (0, "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470")
+    digest = "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
+    assert (status, out) == (0, f"keccak256  {digest}  {tmp_path / 'empty'}\n")
+
+
+def test_verify_says_that_it_hashes_twice(run: Run, tmp_path: Path) -> None:
+    """Without `--algorithm` the digest is double SHA-256, unlike that of sha256sum, and the line says so."""
+    (tmp_path / "abc").write_bytes(b"abc")
+    digest = hashlib.sha256(hashlib.sha256(b"abc").digest()).hexdigest()
+
+    assert run("verify", str(tmp_path / "abc"))[:2] == (0, f"sha256d  {digest}  {tmp_path / 'abc'}\n")
 
 
 @pytest.mark.parametrize("message_bytes", [1 << 50, 10**20])
@@ -100,7 +111,7 @@ def test_verify_reads_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) 
 
     _, out, _ = run("verify", "-", "--algorithm", "sha3-256")
 
-    assert out == "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532  -\n"
+    assert out == "sha3-256  3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532  -\n"
 
 
 def test_headers_that_form_a_chain_pass(run: Run, tmp_path: Path) -> None:
