@@ -16,5 +16,6 @@ def import_extra(module: str, extra: str, needs: str, error: type[Exception] = S
     try:
         return importlib.import_module(module)
     except ImportError as reason:
+        # No index has our package. Where it is installed, pip keeps it and adds what the extra needs.
         command = f"{sys.executable} -m pip install 'pool-measurement[{extra}]'"
         raise error(f"{needs} ({reason}); install it with {command}") from None

@@ -48,7 +48,7 @@ def shared() -> Iterator[SharedBuild]:
 def spark() -> Iterator[Any]:
     """Open a session of Spark with our functions; skip where PySpark or Java is missing."""
     if importlib.util.find_spec("pyspark") is None:
-        pytest.skip("PySpark is not installed: pip install 'pool-measurement[spark]'")
+        pytest.skip("PySpark is not installed: pip install '.[spark]'")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17, and there is no java on PATH")
     session = open_session(SMALL)

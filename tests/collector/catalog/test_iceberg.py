@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-pytest.importorskip("pyiceberg", reason="pip install 'pool-measurement[iceberg]'")
+pytest.importorskip("pyiceberg", reason="pip install '.[iceberg]'")
 
 from collector.catalog import iceberg
 from collector.catalog.iceberg import CatalogedTable, bring_up_to_date, own_catalog

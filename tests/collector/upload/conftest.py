@@ -16,7 +16,7 @@ from tests.collector.upload.gate import KEY, SECRET, Place, opened_place, runnin
 @pytest.fixture(scope="session")
 def server_port() -> Iterator[int]:
     """Run an S3 server; return its port on loopback."""
-    pytest.importorskip("boto3", reason="pip install 'pool-measurement[s3]'")
+    pytest.importorskip("boto3", reason="pip install '.[s3]'")
     pytest.importorskip("moto", reason="pip install -r tests/collector/upload/requirements.txt")
     with running_server() as port:
         yield port
