@@ -440,6 +440,9 @@ def test_the_notebook_runs_from_a_dataset(folder: Path, tmp_path: Path) -> None:
     assert len([line for line in cells[0]["source"] if line.strip()]) == 3
     assert [cell["outputs"] for cell in cells] == [[]] * len(cells)
 
+    opened = next(line.strip() for line in cells[0]["source"] if "open_marts(" in line)
+    assert f"\n{opened}" in README.read_text()
+
     shutil.copytree(folder / "dataset", tmp_path / "data" / "dataset")
     here = tmp_path / "analysis" / "notebooks"
     here.mkdir(parents=True)
