@@ -291,7 +291,7 @@ def sql(
     import duckdb
 
     from analysis import duckdb_client
-    from analysis.database import open_database
+    from analysis.database import open_database, query_explained
     from analysis.raw_views import raw_files_locked
 
     path = chosen_database(database, database_option)
@@ -301,7 +301,7 @@ def sql(
                 with raw_files_locked(connection):
                     _write_query(connection, query, format_)
             except duckdb.Error as error:
-                raise DatabaseError(f"the query failed: {_explained(error)}") from None
+                raise DatabaseError(f"the query failed: {query_explained(error)}") from None
             return
     if not duckdb_client.open_shell(path):
         typer.echo(duckdb_client.how_to(path))
@@ -562,15 +562,6 @@ def _write_query(connection: "duckdb.DuckDBPyConnection", query: str, format_: F
 
     reader = ask(connection, query).to_arrow_reader()
     _write(reader.schema.names, row_output.rows_of(reader), format_)
-
-
-def _explained(error: "duckdb.Error") -> str:
-    """Return DuckDB's reason for a failed query on one line, with the columns that it suggests."""
-    first, *others = str(error).splitlines()
-    suggested = next((line for line in others if line.startswith(("Candidate", "Did you mean"))), None)
-    if suggested is not None:
-        return f"{first} {suggested}"
-    return f"{first}; pool-analysis describe RELATION names its columns" if "column" in first else first
 
 
 def _print_checks(results: "tuple[CheckResult, ...]") -> None:

@@ -363,3 +363,12 @@ def _confine(connection: duckdb.DuckDBPyConnection, dataset: Dataset | None, par
     connection.execute(f"SET allowed_directories = {allowed}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+
+
+def query_explained(error: duckdb.Error) -> str:
+    """Return DuckDB's reason for a failed query on one line, with the columns that it suggests."""
+    first, *others = str(error).splitlines()
+    suggested = next((line for line in others if line.startswith(("Candidate", "Did you mean"))), None)
+    if suggested is not None:
+        return f"{first} {suggested}"
+    return f"{first}; pool-analysis describe RELATION names its columns" if "column" in first else first
