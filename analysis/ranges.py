@@ -38,6 +38,18 @@ from analysis.extents import (
 from analysis.fingerprints import READS, WORD, Fingerprints
 from analysis.late import StandIns
 from analysis.parts import Inputs, LookedAt, Part, digest
+from analysis.range_kinds import (
+    DAY_KEYS,
+    DAY_US,
+    FROM,
+    FROM_AT,
+    KINDS,
+    TO,
+    TO_AT,
+    TO_POSITION,
+    set_variables,
+    variables_of,
+)
 from analysis.raw_contents import File
 from analysis.stored import Stored
 
@@ -49,41 +61,6 @@ SMALL_PAIRS: Final = 50_000_000  # so many pairs of a row and a range at most ar
 TABLE_ROWS: Final = 100_000  # so many rows of a relation at most are a table while a range is made
 INTERVAL: Final = re.compile(r"(\w+) >= getvariable\('range_from'\) and \1 < getvariable\('range_to'\)")
 OF_RANGE: Final = re.compile(r"getvariable\('(range_\w+)'\)")
-FROM, TO = "range_from", "range_to"
-FROM_AT, TO_AT = "range_from_at", "range_to_at"  # the same as times, where a range is a day
-TO_POSITION: Final = "range_to_position"  # where the next day begins in a node's stream
-
-
-class Kind(NamedTuple):
-    """Describes a kind of range: the query of the first keys of all ranges, and the number of keys of one.
-
-    A key is a number of a cut or a height. `times` are columns of staging models; each UTC day that their
-    files reach has a range as well.
-    """
-
-    query: str
-    width: int
-    times: tuple[tuple[str, str], ...] = ()
-
-
-DAY_KEYS: Final = 1_000_000_000  # keys begin anew with each day; see the macro window_key
-DAY_US: Final = 86_400_000_000
-PLACES_PER_US: Final = 1 << 32  # places in a node's stream; see the macro stream_position
-CUT_DAYS: Final = "SELECT DISTINCT cut_no // 1000000000 * 1000000000 FROM mempool_cuts ORDER BY ALL"
-NO_KEYS: Final = "SELECT 0 WHERE false"
-MEMPOOL_TIMES: Final = (("stg_mempool_txs", "entered_at"), ("stg_mempool_events", "received_at"))
-KINDS: Final[Mapping[str, Kind]] = {
-    "days": Kind(CUT_DAYS, DAY_KEYS),
-    # Days on which a mempool was observed, with or without a block; message_days do not depend on blocks.
-    "mempool_days": Kind(CUT_DAYS, DAY_KEYS, MEMPOOL_TIMES),
-    "message_days": Kind(NO_KEYS, DAY_KEYS, MEMPOOL_TIMES),
-    # Only the blocks of this dataset have transactions; heights that others told make no range.
-    "heights": Kind(
-        "SELECT DISTINCT height // 200 * 200 FROM chain_blocks SEMI JOIN stg_blocks USING (block_hash)"
-        " ORDER BY ALL",
-        200,
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -93,7 +70,8 @@ class RangeRows:
     `variables` are the SQL variables of its conditions; one whose name ends in `_at` is a time in
     microseconds since 1970 UTC. `read` has the relations of which it reads only some rows, in the order of
     the head, and `stored` their files. `contents` has the hashes of relations, `inputs` those of the mart.
-    `known` has what was found out of rows, by a hash of how they are selected.
+    `known` has what was found out of rows, by a hash of how they are selected. `unclipped` has what a look at
+    all ranges told of relations that are clipped, for a process that cannot look at all of them.
     """
 
     variables: Mapping[str, int]
@@ -102,6 +80,7 @@ class RangeRows:
     contents: Mapping[str, str]
     inputs: Inputs
     known: Mapping[str, LookedAt]
+    unclipped: Mapping[str, LookedAt] = field(default_factory=dict)
 
     @property
     def first_key(self) -> int:
@@ -150,7 +129,9 @@ class OneRange:
             for each in self.rows.read
             if (one := self.rows.stored.get(each.relation)) is not None
         }
-        return replace(self.rows, stored=stored, known=dict(self.looks))
+        told = {each.relation: self._unclipped(each) for each in self.rows.read if each.is_told_unclipped}
+        unclipped = {relation: looked for relation, looked in told.items() if looked is not None}
+        return replace(self.rows, stored=stored, known=dict(self.looks), unclipped=unclipped)
 
     def look(self, *, may_query: bool = True) -> bool:
         """Find out which rows the range reads; return False where it reads none, and so is not made.
@@ -199,8 +180,8 @@ class OneRange:
             self._note_files(each.relation, stored, files)
             whole = each.whole(stored, files, self._values)
             held = stored.held(files) if whole is None else whole.held
-            if each.is_clipped and whole is None and len(stored.files) == 1:  # any new day changes the file
-                held = self._looked_together(each, skips_files=False) or held
+            if whole is None and each.is_told_unclipped:
+                held = self._unclipped(each) or held
         others = {name: contents.get(name) or self.rows.contents[name] for name in each.mentioned}
         key = digest([each.reading, self.rows.variables, held, others])[:32]
         looked = self.looks.get(key) or self.rows.known.get(key)
@@ -226,6 +207,15 @@ class OneRange:
             return None
         return self._together.looked(each, self.rows.first_key, self._views.remove)
 
+    def _unclipped(self, each: "_Read") -> LookedAt | None:
+        """Return what the range reads of a relation of one file before it is clipped; None if untold.
+
+        Any new day changes the file, and so what identifies the rows of all ranges, but not the rows of most.
+        """
+        if len(self.rows.stored[each.relation].files) != 1:
+            return None
+        return self.rows.unclipped.get(each.relation) or self._looked_together(each, skips_files=False)
+
     def _note_files(self, relation: str, stored: Stored, files: Sequence[File]) -> None:
         """Note that the range reads a relation from these of its files alone."""
         if stored.is_limited or len(files) < len(stored.files):
@@ -245,7 +235,7 @@ class OneRange:
         If the range before read few rows of that one, a table of them is tried.
         """
         if not self._are_variables_set:
-            _set(self._connection, self.rows.variables)
+            set_variables(self._connection, self.rows.variables)
             self._are_variables_set = True
         sources = {relation: stored.query(files) for relation, (stored, files) in self._files.items()}
         self._views.put(sources, self._tables, until=until, few=TABLE_ROWS if until in self._few else None)
@@ -275,29 +265,6 @@ def inputs_in_ranges(model: Model, found: Fingerprints) -> dict[str, str]:
 def n_rows_of(looked: LookedAt) -> int:
     """Return the number of rows that a range reads, from what was found out of them."""
     return int(looked[0].split()[0])
-
-
-def _variables(first: int, width: int) -> dict[str, int]:
-    """Return the SQL variables with the bounds of a mart's range that starts at the key `first`.
-
-    A range of one day also gets its bounds as times, and its end as a place in a node's stream of messages.
-    """
-    found = {FROM: first, TO: first + width}
-    if width == DAY_KEYS:
-        end_us = (first // DAY_KEYS + 1) * DAY_US
-        found |= {FROM_AT: end_us - DAY_US, TO_AT: end_us, TO_POSITION: end_us * PLACES_PER_US}
-    return found
-
-
-def _set(connection: duckdb.DuckDBPyConnection, variables: Mapping[str, int]) -> None:
-    """Set the variables of a range in the DuckDB session."""
-    for name, value in variables.items():
-        shown = {
-            FROM_AT: f"make_timestamptz({value})",
-            TO_AT: f"make_timestamptz({value})",
-            TO_POSITION: f"CAST({value} AS DECIMAL(38, 0))",
-        }.get(name, str(value))
-        connection.execute(f"SET VARIABLE {name} = {shown}")
 
 
 @dataclass
@@ -344,7 +311,7 @@ class Ranges:
         stored = {name: self.stored[name] for name in ranges.reads if name in self.stored}
         few: set[str] = set()
         for first in firsts:
-            variables = _variables(first, kind.width)
+            variables = variables_of(first, kind.width)
             rows = RangeRows(variables, read, stored, contents, inputs, known)
             with closing(OneRange(connection, self.catalog, model, rows, few, together=together)) as one:
                 yield one
@@ -389,8 +356,9 @@ class Ranges:
         """Return the query that looks at the rows of all ranges at once, by relation, where there is one."""
         found: dict[str, str] = {}
         for each in read:
-            n_rows = self.n_rows.get(each.relation, small_rows)
-            if not firsts or n_rows >= small_rows:
+            most_rows = SMALL_ROWS if each.is_told_unclipped else small_rows  # no worker can look at all
+            n_rows = self.n_rows.get(each.relation, most_rows)
+            if not firsts or n_rows >= most_rows:
                 continue
             compared = firsts if n_rows * len(firsts) < SMALL_PAIRS else []
             grouped = each.grouped(ranges, KINDS[ranges.by].width, compared)
@@ -501,6 +469,9 @@ class _Read:
         named = catalog.by_name[relation].column_names if relation in catalog.by_name else ()
         read = found.columns_read(model, relation)
         self.columns = columns or tuple(name for name in named if name in read or name in words)
+        # Unclipped rows tell what they are when clipped if all that clips read of them is among `columns`.
+        of_clips = {word for text in clips.values() for word in WORD.findall(text)}
+        self.is_told_unclipped = self.is_clipped and of_clips.intersection(named) <= set(self.columns)
         self._asked = asked_columns(relation, others)
         self.reading = [relation, condition, clips, self.columns, self._asked]
 

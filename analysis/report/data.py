@@ -37,8 +37,8 @@ class Read(NamedTuple):
 Row = Mapping[str, Any]
 
 ALL: Final = "all"
-# What a template promised is in the block, missing without an excuse, or excused. Where more than the rest is
-# excused, as when blocks come within seconds, no score is shown.
+# What a template promised is in the block, missing without an excuse, or excused. Where less than this part
+# is one of the first two, as when blocks come within seconds, a score says nothing.
 LEAST_JUDGED_RATIO: Final = 0.8
 UNKNOWN: Final = "unknown"
 COLLECTIVE: Final[Mapping[str, str]] = MappingProxyType({ALL: "All pools", UNKNOWN: "Unknown"})

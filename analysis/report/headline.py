@@ -151,7 +151,8 @@ def _audit(marts: Marts) -> Headline | None:
     if not rows:
         return None
     row = max(rows, key=lambda row: row["n_blocks"])
-    if row["n_matched"] / row["n_promised"] + row["unexplained_ratio"] < LEAST_JUDGED_RATIO:
+    n_unexplained = round(row["unexplained_ratio"] * row["n_promised"])
+    if row["n_matched"] + n_unexplained < LEAST_JUDGED_RATIO * row["n_promised"]:
         return None
     note = (
         f"of the promised transactions without an excuse to be missing; of all {count(row['n_promised'])} "

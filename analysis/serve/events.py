@@ -87,6 +87,7 @@ QUERIES: Final[Mapping[str, str]] = {
         WHERE NOT is_unknown AND share_low_ratio > $share_bound
     """,
     # A block lacks half of what a fresh template promised, without excuse; its pool usually follows.
+    # Little of the promise is excused.
     "template_anomaly": f"""
         WITH nearest AS (
             SELECT block_hash, score_ratio FROM template_audit_block

@@ -77,8 +77,10 @@ class Reader:
         try:
             with raw_files_locked(self.cursor):
                 return self.rows(query, *values, **named)
-        except (DatasetGoneError, duckdb.IOException, duckdb.PermissionException):
-            # It may go or come back while the query runs.
+        except (DatasetGoneError, duckdb.IOException, duckdb.PermissionException) as error:
+            # It may go or come back while the query runs. A connection opened without it may not read it.
+            if isinstance(error, duckdb.PermissionException) and not self._build.was_without_dataset:
+                raise
             self.lacked_dataset = True
             return None
 
@@ -107,7 +109,7 @@ class _OpenBuild:
         self.facts: Mapping[str, str] = dict(
             self.connection.execute("FROM run_manifest UNION ALL FROM build_log").fetchall()
         )
-        self._lacks_dataset = built_from(self.connection) is None
+        self.was_without_dataset = built_from(self.connection) is None
         self._made: dict[str, Any] = {}
         self._locks: dict[str, threading.Lock] = {}  # by name: what is made may rest on another thing
         self._naming = threading.Lock()  # of the dict above
@@ -127,7 +129,7 @@ class _OpenBuild:
 
         Only a connection that is opened anew may read its files.
         """
-        return self._lacks_dataset and built_from(self.connection) is not None
+        return self.was_without_dataset and built_from(self.connection) is not None
 
     def close(self) -> None:
         self._stack.close()

@@ -80,6 +80,32 @@ OF_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
         },
     ],
 }
+# Node `b` sees both transactions first, the second one while our copy of its mempool is out of step.
+SEEN_AT_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
+    "nodes": [{"node": "a", "started_at": 0}, {"node": "b", "started_at": 0}],
+    "coverage": [
+        EVERYTHING | {"node": "a"},
+        {"node": "b", "from_at": 0, "to_at": 80_000},
+        {"node": "b", "from_at": MIDNIGHT_S + 50_000, "to_at": 1e7},
+    ],
+    "blocks": [{"block_hash": f"a{height}", "height": height} for height in range(2)],
+    "mempool_txs": [
+        {"node": "b", "txid": "known", "entered_at": 70_000, "mempool_sequence": 1},
+        {"node": "b", "txid": "missed", "entered_at": 85_000, "mempool_sequence": 2},
+        {"node": "a", "txid": "known", "entered_at": MIDNIGHT_S + 100, "mempool_sequence": 1},
+        {"node": "a", "txid": "missed", "entered_at": MIDNIGHT_S + 200, "mempool_sequence": 2},
+    ],
+    "mempool_events": [
+        {
+            "node": node,
+            "event": "C",
+            "hash": f"a{height}",
+            "received_at": height * MIDNIGHT_S + 60_000 + lag_s,
+        }
+        for height in range(2)
+        for node, lag_s in (("a", 0), ("b", 20))
+    ],
+}
 TIMES = {"mempool_txs": "entered_at", "mempool_events": "received_at", "block_arrivals": "event_at"}
 
 
@@ -165,7 +191,7 @@ def test_a_new_day_leaves_what_came_in_and_went_out_before(world: PlantedDays, t
 
 def test_a_conflict_at_one_node_leaves_the_ends_at_another(tmp_path: Path) -> None:
     """A new day leaves the ends of the day before where another node had a conflict after the last block."""
-    dataset, database = write_world(tmp_path / "dataset", {}), tmp_path / "a.duckdb"
+    dataset, database = _watched(tmp_path / "dataset", OF_TWO_NODES), tmp_path / "a.duckdb"
     _add(dataset, OF_TWO_NODES, "first", lambda seconds: seconds < 2 * MIDNIGHT_S)
     build(dataset, RULES, database, marts=STAYS)
     before = set(ranges_of(database, "mempool_exits"))
@@ -177,6 +203,24 @@ def test_a_conflict_at_one_node_leaves_the_ends_at_another(tmp_path: Path) -> No
     assert [name for name in STAYS if not found[name].equals(expected[name])] == []
     assert len(before) == 2
     assert len(set(ranges_of(database, "mempool_exits")) - before) == 1
+
+
+def test_who_saw_a_transaction_first_is_found_across_midnight(tmp_path: Path) -> None:
+    """Node `b` is out of step at the end of the first day: what it saw then counts at node `a`."""
+    dataset, database = _watched(tmp_path / "dataset", SEEN_AT_TWO_NODES), tmp_path / "a.duckdb"
+    _add(dataset, SEEN_AT_TWO_NODES, "first", lambda seconds: seconds < MIDNIGHT_S)
+    build(dataset, RULES, database, marts=["confirmation_spells"])
+    _add(dataset, SEEN_AT_TWO_NODES, "second", lambda seconds: seconds >= MIDNIGHT_S)
+    found = contents(build(dataset, RULES, database, marts=["confirmation_spells"]).database)
+
+    spells = found["confirmation_spells"].select(["node", "is_counted"]).to_pylist()
+
+    assert [(row["node"], row["is_counted"]) for row in spells] == [("b", True), ("a", False), ("a", True)]
+
+
+def _watched(dataset: Path, world: Mapping[str, list[dict[str, Any]]]) -> Path:
+    """Write the nodes of `world` and what was observed of them; return the dataset's folder."""
+    return write_world(dataset, {name: world[name] for name in ("nodes", "coverage")})
 
 
 def _add(

@@ -35,11 +35,11 @@ decile = "BIGINT  1 (pays least) to 10, of its node and day: tenths of equal num
 delay_s = "DOUBLE  s from entry to the end of the spell"
 outcome = "VARCHAR  mined, replaced, expired, other or censored"
 wait_no = "BIGINT  block interval of entry: cut_no of the node's next block, 0 behind its last one; spells of one interval are not independent"
-is_counted = "BOOLEAN  true at the node that saw the transaction first; curves and sums use only these spells"
+is_counted = "BOOLEAN  true at the node that saw the transaction first of those in step; curves and sums use only these spells"
 */
 with
 
--- Where the end of the newest period is not read, everything of this day ended before it.
+-- Where the end of the newest period is not read, everything of this day and of the day before ended before it.
 in_step as (
     select
         watch_periods.node,
@@ -52,19 +52,30 @@ in_step as (
 ),
 
 -- With one node there is nothing to compare.
+compared as (
+    select
+        stay_no,
+        node,
+        session,
+        txid,
+        entered_at
+    from mempool_entries
+    where first_seen_kind = 'pushed' and (select count(distinct nodes.node) from mempool_entries as nodes) > 1
+),
+
 pushed as (
     select
-        entry.stay_no,
-        entry.node,
-        entry.txid,
-        entry.entered_at
-    from mempool_entries as entry
+        compared.stay_no,
+        compared.node,
+        compared.txid,
+        compared.entered_at
+    from compared
     asof inner join in_step
-        on entry.node = in_step.node and entry.session = in_step.session and entry.entered_at >= in_step.from_at
-    where
-        entry.first_seen_kind = 'pushed'
-        and (in_step.to_at is null or entry.entered_at <= in_step.to_at)
-        and (select count(distinct nodes.node) from mempool_entries as nodes) > 1
+        on
+            compared.node = in_step.node
+            and compared.session = in_step.session
+            and compared.entered_at >= in_step.from_at
+    where in_step.to_at is null or compared.entered_at <= in_step.to_at
 ),
 
 seen_before as (

@@ -5,8 +5,8 @@ Imported labels (pool-collector import): label sets by height, block tables of o
 read through the names and aliases of data/pools, in any capitals; 'unknown' or an empty label is unknown. verdict is
 agree, disagree, only_here (only our rules name a pool), only_there (only they name one), neither, or unmapped (their
 label is none of our names). Label sets share public tag lists with each other and with us, so agreement is no proof;
-disagreement is worth a look. Counted are blocks of the active chain whose coinbase is known: the pool of another one
-may come from these very labels.
+disagreement is worth a look. Counted are blocks of the active chain whose coinbase is known: the pool of one without
+it may come from these very labels.
 """
 grain = ["source", "kind", "label", "pool"]
 [columns]

@@ -277,9 +277,18 @@ def test_a_score_of_half_of_what_was_promised_has_no_card(marts: Marts) -> None:
     assert "audit" not in {card.section for card in headlines(changed)}
 
 
-def with_promises(marts: Marts, *, n_promised: int, n_matched: int) -> Marts:
+def test_a_score_of_just_four_fifths_has_a_card(marts: Marts) -> None:
+    """Seven of ten promised transactions in the blocks, and one missing without an excuse, are enough."""
+    enough = with_promises(marts, n_promised=10, n_matched=7, unexplained_ratio=0.1)
+    too_little = with_promises(marts, n_promised=10, n_matched=7, unexplained_ratio=0.0)
+
+    assert "audit" in {card.section for card in headlines(enough)}
+    assert "audit" not in {card.section for card in headlines(too_little)}
+
+
+def with_promises(marts: Marts, *, n_promised: int, n_matched: int, unexplained_ratio: float = 0.01) -> Marts:
     """Return marts in which the templates promised so many transactions, of which the blocks have so many."""
-    numbers = {"n_promised": n_promised, "n_matched": n_matched, "unexplained_ratio": 0.01}
+    numbers = {"n_promised": n_promised, "n_matched": n_matched, "unexplained_ratio": unexplained_ratio}
     rows = [row | numbers for row in marts.rows("template_audit")]
     return replace(marts, tables={**marts.tables, "template_audit": rows})
 
