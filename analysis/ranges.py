@@ -212,7 +212,8 @@ class OneRange:
 
         Any new day changes the file, and so what identifies the rows of all ranges, but not the rows of most.
         """
-        if len(self.rows.stored[each.relation].files) != 1:
+        stored = self.rows.stored.get(each.relation)
+        if stored is None or len(stored.files) != 1:
             return None
         return self.rows.unclipped.get(each.relation) or self._looked_together(each, skips_files=False)
 
