@@ -197,7 +197,7 @@ class OneRange:
         return looked
 
     def _looked_together(self, each: "_Read", *, skips_files: bool) -> LookedAt | None:
-        """Return what the range reads of one relation, not clipped, from a look at all; None if untold.
+        """Return what a look at all ranges at once told of this one, before clips; None if it told nothing.
 
         `skips_files` tells that the range reads fewer files than the relation has.
         """
@@ -208,9 +208,9 @@ class OneRange:
         return self._together.looked(each, self.rows.first_key, self._views.remove)
 
     def _unclipped(self, each: "_Read") -> LookedAt | None:
-        """Return what the range reads of a relation of one file before it is clipped; None if untold.
+        """Return what the range reads of a relation before its values are clipped; None if it is not told.
 
-        Any new day changes the file, and so what identifies the rows of all ranges, but not the rows of most.
+        It is told of a relation of one file. Each new day changes that file, but few rows of older ranges.
         """
         stored = self.rows.stored.get(each.relation)
         if stored is None or len(stored.files) != 1:
@@ -357,7 +357,7 @@ class Ranges:
         """Return the query that looks at the rows of all ranges at once, by relation, where there is one."""
         found: dict[str, str] = {}
         for each in read:
-            most_rows = SMALL_ROWS if each.is_told_unclipped else small_rows  # no worker can look at all
+            most_rows = SMALL_ROWS if each.is_told_unclipped else small_rows  # no worker finds it out
             n_rows = self.n_rows.get(each.relation, most_rows)
             if not firsts or n_rows >= most_rows:
                 continue

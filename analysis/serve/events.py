@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from analysis.report.text import printable
-from analysis.serve.lookups import IS_JUDGED
+from analysis.serve.lookups import IS_FIRST_TEMPLATE, IS_JUDGED
 from analysis.serve.results import Reader, Row
 
 SHARE_BOUND: Final = 1 / 3  # the whole interval of a share lies above it
@@ -92,7 +92,7 @@ QUERIES: Final[Mapping[str, str]] = {
         WITH nearest AS (
             SELECT block_hash, score_ratio FROM template_audit_block
             WHERE is_active
-            QUALIFY row_number() OVER (PARTITION BY block_hash ORDER BY from_age_s, node) = 1 AND {IS_JUDGED}
+            QUALIFY {IS_FIRST_TEMPLATE} AND {IS_JUDGED}
         ),
         usual AS (
             SELECT pool, min_by(score_low_ratio, from_age_s) AS score_low_ratio

@@ -18,6 +18,8 @@ WINDOWS: Final[Mapping[str, str]] = MappingProxyType(
     {"24h": "day", "7d": "week", "30d": "month", "1y": "year", "all": "all"}
 )  # the windows of pool_share_window
 IS_JUDGED: Final = f"n_matched + n_missing_unexplained >= {LEAST_JUDGED_RATIO} * n_promised"
+# Of the templates that a block is compared with, the one of the first age, and of the first node.
+IS_FIRST_TEMPLATE: Final = "row_number() OVER (PARTITION BY block_hash ORDER BY from_age_s, node) = 1"
 BLOCKS: Final = f"""
     WITH audit AS (
         SELECT
@@ -26,7 +28,7 @@ BLOCKS: Final = f"""
             n_matched AS n_template_matched, n_missing, n_missing_unexplained, n_extra
         FROM template_audit_block
         WHERE block_hash IN (SELECT block_hash FROM chosen)
-        QUALIFY row_number() OVER (PARTITION BY block_hash ORDER BY from_age_s, node) = 1
+        QUALIFY {IS_FIRST_TEMPLATE}
     ),
     waiting AS (
         SELECT block_hash, max(n_mempool) AS n_mempool

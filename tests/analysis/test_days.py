@@ -43,9 +43,21 @@ OVER_MIDNIGHT: Mapping[str, list[dict[str, Any]]] = {
         {"event": "A", "hash": "next", "received_at": 86_500, "mempool_sequence": 5},
     ],
 }
+
+
+def connected(n_days: int, second_s: int) -> list[dict[str, Any]]:
+    """Return the C of a block a day at node `a`, at a second of the day, and at node `b` 20 s later."""
+    return [
+        {"node": node, "event": "C", "hash": f"a{day}", "received_at": day * MIDNIGHT_S + second_s + lag_s}
+        for day in range(n_days)
+        for node, lag_s in (("a", 0), ("b", 20))
+    ]
+
+
+TWO_NODES = [{"node": "a", "started_at": 0}, {"node": "b", "started_at": 0}]
 # On the second day node `b` has a conflict after the last block of `a`, and a block after it.
 OF_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
-    "nodes": [{"node": "a", "started_at": 0}, {"node": "b", "started_at": 0}],
+    "nodes": TWO_NODES,
     "coverage": [EVERYTHING | {"node": node} for node in "ab"],
     "blocks": [{"block_hash": f"a{height}", "height": height} for height in range(3)],
     "mempool_txs": [
@@ -54,16 +66,7 @@ OF_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
         {"node": "a", "txid": "next", "entered_at": 2 * MIDNIGHT_S + 10_000, "mempool_sequence": 2},
     ],
     "mempool_events": [
-        {
-            "node": node,
-            "event": "C",
-            "hash": f"a{height}",
-            "received_at": height * MIDNIGHT_S + 70_000 + lag_s,
-        }
-        for height in range(3)
-        for node, lag_s in (("a", 0), ("b", 20))
-    ]
-    + [
+        *connected(3, 70_000),
         {
             "node": "b",
             "event": "R",
@@ -82,7 +85,7 @@ OF_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
 }
 # Node `b` sees both transactions first, the second one while our copy of its mempool is out of step.
 SEEN_AT_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
-    "nodes": [{"node": "a", "started_at": 0}, {"node": "b", "started_at": 0}],
+    "nodes": TWO_NODES,
     "coverage": [
         EVERYTHING | {"node": "a"},
         {"node": "b", "from_at": 0, "to_at": 80_000},
@@ -95,16 +98,7 @@ SEEN_AT_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
         {"node": "a", "txid": "known", "entered_at": MIDNIGHT_S + 100, "mempool_sequence": 1},
         {"node": "a", "txid": "missed", "entered_at": MIDNIGHT_S + 200, "mempool_sequence": 2},
     ],
-    "mempool_events": [
-        {
-            "node": node,
-            "event": "C",
-            "hash": f"a{height}",
-            "received_at": height * MIDNIGHT_S + 60_000 + lag_s,
-        }
-        for height in range(2)
-        for node, lag_s in (("a", 0), ("b", 20))
-    ],
+    "mempool_events": connected(2, 60_000),
 }
 TIMES = {"mempool_txs": "entered_at", "mempool_events": "received_at", "block_arrivals": "event_at"}
 

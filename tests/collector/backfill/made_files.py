@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from collector.backfill.blockfiles import MAGIC, BlockFolder, BlockRecord
+import numpy as np
+
+from collector.backfill.blockfiles import KEY_BYTES, KEY_FILE, MAGIC, BlockFolder, BlockRecord
 from collector.backfill.undofiles import CHECKSUM_BYTES
 from collector.backfill.undofiles import scan as scan_undo
 
@@ -51,29 +53,21 @@ def used_bytes(folder: BlockFolder, file: int, kind: str = "blk") -> int:
 
 def make_plain(path: Path) -> None:
     """Remove the obfuscation from every file of a folder; the space that the node reserved stays zero."""
-    folder = BlockFolder(path)
-    for kind, numbers in folder.numbers.items():
-        for number in numbers:
-            used = folder.read(number, 0, used_bytes(folder, number, kind), kind)
-            (path / folder.name(number, kind)).write_bytes(
-                used.ljust(folder.size_bytes(number, kind), b"\x00")
-            )
-    folder.close()
-    (path / "xor.dat").unlink()
+    obfuscate(path, bytes(KEY_BYTES))
+    (path / KEY_FILE).unlink()
 
 
 def obfuscate(path: Path, key: bytes) -> None:
-    """Obfuscate every plain file of a folder with `key` (8 bytes), as a node would have written it."""
+    """Write every file of a folder as a node with this key (8 bytes) does; reserved space stays zero."""
     folder = BlockFolder(path)
     for kind, numbers in folder.numbers.items():
         for number in numbers:
             used = folder.read(number, 0, used_bytes(folder, number, kind), kind)
-            stored = bytes(byte ^ key[at % len(key)] for at, byte in enumerate(used))
-            (path / folder.name(number, kind)).write_bytes(
-                stored.ljust(folder.size_bytes(number, kind), b"\x00")
-            )
+            stored = np.frombuffer(used, np.uint8) ^ np.resize(np.frombuffer(key, np.uint8), len(used))
+            size_bytes = folder.size_bytes(number, kind)
+            (path / folder.name(number, kind)).write_bytes(stored.tobytes().ljust(size_bytes, b"\x00"))
     folder.close()
-    (path / "xor.dat").write_bytes(key)
+    (path / KEY_FILE).write_bytes(key)
 
 
 def read_undo(path: Path) -> list[bytes]:
