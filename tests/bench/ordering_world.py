@@ -13,7 +13,8 @@ from typing import Any, Final, Literal
 from collector.regtest.block_assembly import Candidate, feerate_packages, fill, first_come_order
 
 BLOCK_WU: Final = 40_000
-ROUNDS: Final = 12  # blocks of each pool; a block in which most places are sold shows no order
+SOLD_WU: Final = BLOCK_WU // 4  # is sold of a block at most; one that sells half shows no order
+ROUNDS: Final = 12  # blocks of each pool
 TEMPLATE_AGES_S: Final = (250, 80, 4)  # before each block, our node makes a template
 INTERVAL_S: Final = (300, 1500)
 CHILD_RATIO: Final = 0.08
@@ -92,8 +93,13 @@ class Miner:
     def sell(self) -> list[Candidate]:
         """Choose by feerate, and put what was paid for where the scenario says, also one that nobody saw."""
         waiting = {txid: entry for txid, entry in self.view.items() if not entry.is_planted}
-        paid = [entry for entry in self.view.values() if entry.is_planted]
-        paid.append(self._entry(PRIVATE + self.n_sent, self.draw.uniform(0, 1), is_planted=True))
+        private = self._entry(PRIVATE + self.n_sent, self.draw.uniform(0, 1), is_planted=True)
+        paid, sold_wu = [], private.weight_wu
+        for entry in self.view.values():
+            if entry.is_planted and sold_wu + entry.weight_wu <= SOLD_WU:  # the rest waits for a later block
+                paid.append(entry)
+                sold_wu += entry.weight_wu
+        paid.append(private)
         room_wu = BLOCK_WU - sum(entry.weight_wu for entry in paid)
         chosen = fill(waiting, feerate_packages(waiting), weight_wu=room_wu)
         self.world.sold |= {label(entry) for entry in paid}

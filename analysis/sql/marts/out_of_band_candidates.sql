@@ -9,7 +9,8 @@ sold first in order of their arrival look like first come. There are two yardsti
 is the part of the newest template of the node on the block's parent (template_audit_block) that weighs no more than the
 block: the margin_quantile of the own feerates of its transactions, which lies above the cheap parents that rich
 children pull in. The second is the block's own (own_margin_sat_vb of block_order), so that neither an old template nor
-a pool that refuses some transactions makes candidates. A transaction of the block is a candidate when its package
+a pool that refuses some transactions makes candidates. Where much of a block was sold and put last, its own yardstick
+falls to that, which is then not found. A transaction of the block is a candidate when its package
 feerate is below low_factor * margin_sat_vb (low_paying) and the block lacks promised transactions that were not in
 conflict, so that somebody else lost the room. `prioritised` transactions were in our mempool; their package feerate is
 that at the block (mempool_packages), or the effective one within the block (stg_transactions) where that is higher.
