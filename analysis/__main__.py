@@ -13,6 +13,7 @@ import threading
 
 INTERRUPTED = 128 + signal.SIGINT
 LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the libraries crash instead of raising MemoryError
+AGAIN_S = 0.01  # Python has left a callback by then
 
 
 class _Interrupt(BaseException):
@@ -26,6 +27,9 @@ class _CtrlC:
 
     Python calls a signal handler only between two of its own steps, so a long query would delay it. But it
     writes the signal to a pipe at once. A thread waits there and stops the query.
+
+    Python drops what is raised in a callback of its own, such as that of a weak reference, and goes on. So
+    _Interrupt is then raised again, by an alarm.
     """
 
     def __init__(self) -> None:
@@ -42,25 +46,42 @@ class _CtrlC:
         pressed, written = os.pipe()
         os.set_blocking(written, False)
         signal.signal(signal.SIGINT, self._handle)
+        signal.signal(signal.SIGALRM, self._raise)
+        sys.unraisablehook = self._on_dropped
         signal.set_wakeup_fd(written)
         threading.Thread(target=self._watch, args=(pressed,), daemon=True).start()
 
-    def _handle(self, _number: int, _frame: object) -> None:
+    def _handle(self, number: int, frame: object) -> None:
         if not self.was_pressed and not self.is_over:
             self.was_pressed = True
+            self._raise(number, frame)
+
+    def _raise(self, _number: int, _frame: object) -> None:
+        if not self.is_over:
             raise _Interrupt
+
+    @staticmethod
+    def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+        """Set the alarm if Python dropped an _Interrupt; tell of all else that it drops, as it does."""
+        if dropped.exc_type is _Interrupt:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            sys.__unraisablehook__(dropped)
 
     @staticmethod
     def _watch(pressed: int) -> None:
         """Stop queries at the first Ctrl-C; end the process at the second, without waiting for any clean-up.
 
-        `pressed` is the end of a pipe from which one byte can be read for each signal.
+        `pressed` is the end of a pipe from which one byte can be read for each signal, its number.
         """
-        os.read(pressed, 1)
+        ctrl_c = bytes([signal.SIGINT])
+        while os.read(pressed, 1) != ctrl_c:
+            pass
         database = sys.modules.get("analysis.database")
         if database is not None and hasattr(database, "interrupt_queries"):
             database.interrupt_queries()
-        os.read(pressed, 1)
+        while os.read(pressed, 1) != ctrl_c:
+            pass
         os._exit(INTERRUPTED)
 
 

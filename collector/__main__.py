@@ -16,8 +16,7 @@ from collector.unneeded import hide_unneeded
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the libraries crash instead of raising MemoryError
-
-
+AGAIN_S = 0.01  # Python has left a callback by then
 STOPPED_EARLY = "stopped before the start: nothing was received"
 
 
@@ -26,6 +25,9 @@ class _Signals:
 
     While the command `run` loads, it has received nothing, so a signal is a clean stop (also the SIGHUP of a
     terminal that closes). Once loaded, `run` handles signals itself.
+
+    Python drops what is raised in a callback of its own, such as that of a weak reference, and goes on. So
+    the exception is then raised again, by an alarm.
     """
 
     def __init__(self, *, is_run: bool) -> None:
@@ -33,15 +35,28 @@ class _Signals:
         for number in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if is_run else [])):
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, _stop_early if is_run else self._handle)
+        if not is_run:
+            signal.signal(signal.SIGALRM, self._raise)
+            sys.unraisablehook = self._on_dropped
 
-    def _handle(self, number: int, _frame: object) -> None:
+    def _handle(self, number: int, frame: object) -> None:
         """Raise an exception for the first signal; end the process with its status at the second signal."""
         if self.status is not None:
             os._exit(self.status)
         self.status = 128 + number
-        if number == signal.SIGINT:
+        self._raise(number, frame)
+
+    def _raise(self, _number: int, _frame: object) -> None:
+        if self.status == INTERRUPTED:
             raise KeyboardInterrupt
-        raise SystemExit(TERMINATED)
+        raise SystemExit(self.status)
+
+    def _on_dropped(self, dropped: "sys.UnraisableHookArgs") -> None:
+        """Set the alarm if Python dropped what _raise raised; tell of all else that it drops, as it does."""
+        if self.status is not None and issubclass(dropped.exc_type, (KeyboardInterrupt, SystemExit)):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            sys.__unraisablehook__(dropped)
 
 
 def _stop_early(_number: int, _frame: object) -> None:

@@ -31,6 +31,15 @@ sys.addaudithook(look)
 from collector.__main__ import main
 main()
 """
+# The same in a callback of Python, which drops what a handler of signals raises there.
+IN_A_CALLBACK = """
+import weakref
+class Gone:
+    pass
+""" + SIGNALLED.replace(
+    "os.kill(os.getpid(), number)",
+    "gone = Gone(); reference = weakref.ref(gone, lambda _: os.kill(os.getpid(), number)); del gone",
+)
 
 
 @pytest.fixture
@@ -88,6 +97,21 @@ def test_a_signal_while_the_program_loads_is_one_line(  # noqa: PLR0917 - one fi
         *([str(tmp_path / "dataset")] if command == "check" else []),
     ]
     outcome = ended([sys.executable, "-c", SIGNALLED, *arguments])
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (status, "", line)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "line"),
+    [(signal.SIGINT, 130, "stopped by Ctrl-C\n"), (signal.SIGTERM, 143, "stopped by SIGTERM\n")],
+    ids=["ctrl-c", "sigterm"],
+)
+def test_a_signal_in_a_callback_of_python_is_not_lost(
+    tmp_path: Path, number: int, status: int, line: str
+) -> None:
+    """Python drops what a signal raises while it clears a weak reference; the program ends all the same."""
+    Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    arguments = [str(int(number)), "typer", "check", str(tmp_path / "dataset")]
+    outcome = ended([sys.executable, "-c", IN_A_CALLBACK, *arguments])
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (status, "", line)
 
 
