@@ -24,7 +24,7 @@ from analysis.checks import CheckResult, EarlierChecks, run_checks
 from analysis.database import connect, default_memory_gb, open_cursors, refuse_other_file
 from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
-from analysis.fingerprints import versions_hash
+from analysis.fingerprints import table_content, versions_hash
 from analysis.incremental import (
     IncrementalMarts,
     Step,
@@ -251,7 +251,8 @@ def _stamp(dataset: Dataset, rules: RuleSet, folder: Path, options: list[Any]) -
 
     For the dataset's files it takes their paths, sizes and times.
     """
-    sources = [sources_hash(), commit(), versions_hash(), rules.hash]
+    of_rules = [rules.hash, *map(table_content, rules.tables().values())]
+    sources = [sources_hash(), commit(), versions_hash(), of_rules]
     return digest([sources, str(dataset.root), dataset.chain, file_stamps(dataset), str(folder), options])
 
 

@@ -54,14 +54,8 @@ def input_tables(
     rules: RuleSet, dataset: Dataset, contents: Mapping[str, Content], log: pa.Table
 ) -> dict[str, pa.Table]:
     """Return the tables that no SQL file makes, by name: the pool rules, the owners, facts on the build."""
-    return {
-        "pools": rules.pools_table(),
-        "pool_names": rules.names_table(),
-        "entities": rules.entities_table(),
-        "pool_makers": rules.makers_table(),
-        "build_facts": build_facts(dataset, contents, rules.hash),
-        "build_log": log,
-    }
+    facts = build_facts(dataset, contents, rules.hash)
+    return {**rules.tables(), "build_facts": facts, "build_log": log}
 
 
 def create_input(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

@@ -150,9 +150,12 @@ class RuleSet:
     def hash(self) -> str:
         """Return the SHA-256, in hex, of all in these rules that can change a result.
 
-        That is rules, makers, pool names and memberships; links, notes and sources do not count.
+        That is rules, makers, names, aliases and memberships; links, notes and sources do not count.
         """
-        pools = [[p.slug, p.name, sorted(_decisive_part(r) for r in p.rules)] for p in self.pools]
+        pools = [
+            [p.slug, p.name, sorted(p.aliases), sorted(_decisive_part(r) for r in p.rules)]
+            for p in self.pools
+        ]
         members = [
             [e.entity, e.name, e.kind, m.slug, str(m.from_date), str(m.to_date)]
             for e in self.entities
@@ -191,6 +194,15 @@ class RuleSet:
         It serves to read the labels that others publish.
         """
         return {name.casefold(): p.slug for p in self.pools for name in (p.name, *p.aliases)}
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Return the tables that marts read of these rules, by name."""
+        return {
+            "pools": self.pools_table(),
+            "pool_names": self.names_table(),
+            "entities": self.entities_table(),
+            "pool_makers": self.makers_table(),
+        }
 
     def pools_table(self) -> pa.Table:
         """Return a table with one row per pool: slug, name, link."""

@@ -87,11 +87,7 @@ def _kept(spark: Any, name: str, rows: Any, folder: Path) -> None:
 
 def _make_inputs(spark: Any, dataset: Dataset, rules: RuleSet, out: Path) -> None:
     """Register the Spark relations that no SQL file makes: pool rules, matched blocks, facts on the run."""
-    tables = {
-        "pools": rules.pools_table(),
-        "pool_names": rules.names_table(),
-        "entities": rules.entities_table(),
-        "pool_makers": rules.makers_table(),
+    tables = rules.tables() | {
         "build_facts": _facts(spark, dataset, rules),
         "build_log": manifest.build_log(dataset, out),
     }

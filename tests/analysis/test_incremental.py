@@ -176,6 +176,26 @@ def test_a_changed_rule_makes_attribution_and_what_reads_it(dataset: Path, tmp_p
     assert rows(again.database) == rows(built(dataset, "anew.duckdb", rules=rules).database)
 
 
+def test_a_changed_alias_names_the_blocks_that_others_labelled_so(tmp_path: Path) -> None:
+    """The alias names blocks without a coinbase. A changed link, which decides nothing, is taken over too."""
+    tables = {"external_pool_labels": [{"source": "list", "height": 1, "label": "Bee"}]}
+    dataset, rules = write_world(tmp_path / "dataset", tables), tmp_path / "pools"
+    shutil.copytree(RULES, rules)
+    pool = rules / "alpha.toml"
+    first = built(dataset, rules=rules, marts=("block_pool",))
+    pool.write_text('aliases = ["Bee"]\n' + pool.read_text())
+    second = built(dataset, rules=rules, marts=("block_pool",))
+    named = rows(second.database)["block_pool"]["pool"].to_pylist()
+    pool.write_text('link = "https://alpha.example"\n' + pool.read_text())
+    third = built(dataset, rules=rules, marts=("block_pool",))
+
+    assert named == ["alpha"]
+    assert first.rules_hash != second.rules_hash == third.rules_hash
+    with open_database(third.database) as connection:
+        links = connection.execute("SELECT link FROM pools WHERE slug = 'alpha'").fetchall()
+    assert links == [("https://alpha.example",)]
+
+
 def test_compaction_makes_no_mart_again(dataset: Path) -> None:
     """The same rows in other files change only the catalogue."""
     add_block(dataset)

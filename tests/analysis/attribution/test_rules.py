@@ -322,6 +322,7 @@ OTHER_DECISIONS = (
     ONE.replace("to_height = 9", "to_height = 8"),
     ONE.replace("to_height = 9", "from_height = 9"),
     ONE.replace('"One"', '"Eins"'),
+    pool(TAG, 'tag = "/uno/", to_height = 9, source = "s"', name="One", extra='aliases = ["Uno"]'),
 )
 
 
@@ -336,7 +337,7 @@ def test_hash_ignores_what_decides_nothing(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", OTHER_DECISIONS)
 def test_hash_changes_with_what_decides(tmp_path: Path, text: str) -> None:
-    """A changed pattern, height bound or pool name changes the hash."""
+    """A changed pattern, height bound, pool name or alias changes the hash."""
     assert (
         load_rules(write(tmp_path / "a", {"one": ONE})).hash
         != load_rules(write(tmp_path / "b", {"one": text})).hash
