@@ -12,7 +12,6 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:9744"
 TOKEN_VARIABLE: Final = "POOL_ANALYSIS_TOKEN"  # noqa: S105 - the name of a variable, no secret
 MIN_TOKEN_LENGTH: Final = 16
 MAX_WAITING: Final = 1024  # connections that wait in the kernel to be accepted; they cost us no descriptor
-LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:

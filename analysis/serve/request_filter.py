@@ -2,8 +2,8 @@
 
 A page of another site can make a browser send requests to loopback. Three rules keep it out: the Host header
 must name this machine (against DNS rebinding), the request must not come from another origin, and where a
-token is set it must be given. An IP address is no name, so it is served where a token is set. Only GET and
-HEAD exist.
+token is set it must be given. An IP address is no name, so it is served where a token is set, and one of
+loopback always. Only GET and HEAD exist.
 """
 
 import base64
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from analysis.serve.address import LOOPBACK_NAMES
+from analysis.serve.address import is_loopback
 from analysis.serve.answers import problem
 
 Scope = dict[str, Any]
@@ -51,7 +51,7 @@ class RequestFilter:
 
     def __init__(self, app: App, *, hosts: Iterable[str] = (), token: str = "") -> None:
         self._app = app
-        self._hosts = LOOPBACK_NAMES | {host.lower() for host in hosts}
+        self._hosts = {host.lower() for host in hosts}
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,9 +102,10 @@ class RequestFilter:
     def _is_ours(self, name: str) -> bool:
         """Return whether the server answers to a host name of a request.
 
-        Rebinding needs a name that leads elsewhere later, so with a token any IP address will do.
+        Rebinding needs a name that leads elsewhere later, so with a token any IP address will do, and those
+        of loopback without one.
         """
-        return name in self._hosts or (bool(self._token) and _is_ip_address(name))
+        return is_loopback(name) or name in self._hosts or (bool(self._token) and _is_ip_address(name))
 
 
 def _is_ip_address(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import duckdb
 from fastapi import Response
 
-from analysis.database import built_from, missing_database, open_database
+from analysis.database import built_from, missing_database, open_database, version_explained
 from analysis.errors import DatabaseError, DatasetGoneError
 from analysis.raw_views import raw_files_locked
 
@@ -156,7 +156,8 @@ class Results:
     def read(self, question: Callable[[Reader], T]) -> T:
         """Call `question` with a Reader of the newest build, and return what it returns.
 
-        Raises BusyError if it needs more than its time or memory, or if other questions do not end.
+        Raises BusyError if it needs more than its time or memory, or if other questions do not end, and
+        DatabaseError if a mart or a column is missing, as in a database that another version built.
         """
         if not self._turns.acquire(timeout=WAIT_S):
             raise BusyError("other questions keep the database busy; ask again in a moment")
@@ -209,18 +210,12 @@ class Results:
 
     def _read_once(self, question: Callable[[Reader], T]) -> T:
         with self._reading() as (build, cursor):
-            deadline = threading.Timer(self._question_s, cursor.interrupt)
-            deadline.daemon = True
-            deadline.start()
-            try:
-                reader = Reader(cursor, build)
+            reader = Reader(cursor, build)
+            with _stopped_after(self._question_s, cursor), version_explained():
                 answer = question(reader)
-                if reader.lacked_dataset and isinstance(answer, Response):
-                    answer.headers["cache-control"] = "no-store"  # the dataset may be there again
-                return answer
-            finally:
-                deadline.cancel()
-                deadline.join()  # so that it cannot interrupt a closed cursor
+            if reader.lacked_dataset and isinstance(answer, Response):
+                answer.headers["cache-control"] = "no-store"  # the dataset may be there again
+            return answer
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[_OpenBuild, duckdb.DuckDBPyConnection]]:
@@ -267,6 +262,29 @@ class Results:
             raise NotBuiltError
         self._build = _opened(self.database)
         return self._build
+
+
+@contextmanager
+def _stopped_after(seconds: float, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Stop the queries of the `with` block from then on.
+
+    DuckDB forgets an interrupt that comes between two queries, so it is repeated until the block ends.
+    """
+    is_over = threading.Event()
+
+    def stop() -> None:
+        is_over.wait(seconds)
+        while not is_over.is_set():
+            cursor.interrupt()
+            is_over.wait(STOP_AGAIN_S)
+
+    thread = threading.Thread(target=stop, name="deadline", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()  # so that it cannot interrupt a closed cursor
 
 
 @cache

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 import tomllib
+import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -212,34 +213,30 @@ class Alerts:
         self.webhooks = webhooks
         self._results = results
         self._looking = threading.Lock()
-        self._version = results.version
-        self._seen = self._events()
+        self._version = ""  # of the last build that was looked at
+        self._seen: set[str] | None = None  # ids of the events of all builds; None before the first one
+        self._complaint = ""
         self._stopping = threading.Event()
+        self._try()
         threading.Thread(target=self._run, name="alerts", daemon=True).start()
 
     def look(self) -> None:
-        """Queue for the webhooks each event that no build before the newest had, the oldest first."""
+        """Queue for the webhooks each event that no build before the newest had, the oldest first.
+
+        What the first build has is not queued.
+        """
         with self._looking:
             version = self._results.version
-            if version == self._version:
-                return
-            if self._seen is None:  # the first build: what it has is known at the start
-                self._version, self._seen = version, self._events()
+            if version == self._version or self._results.lacks_build:
                 return
             found = self._results.read(events)
+            seen = {event.event_id for event in found} if self._seen is None else self._seen
             for event in reversed(found):
-                if event.event_id not in self._seen:
+                if event.event_id not in seen:
                     for webhook in self.webhooks:
                         webhook.tell(event)
-            self._seen |= {event.event_id for event in found}
+            self._seen = seen | {event.event_id for event in found}
             self._version = version
-
-    def _events(self) -> set[str] | None:
-        """Return the ids of the events of the newest build; None while there is none."""
-        try:
-            return {event.event_id for event in self._results.read(events)}
-        except NotBuiltError:
-            return None
 
     def close(self) -> None:
         """Stop the thread that finds events, and those of the webhooks."""
@@ -249,7 +246,19 @@ class Alerts:
 
     def _run(self) -> None:
         while not self._stopping.wait(POLL_S):
-            try:
-                self.look()
-            except AnalysisError as error:
-                typer.echo(f"pool-analysis: events are not looked for: {inert(str(error))}", err=True)
+            self._try()
+
+    def _try(self) -> None:
+        """Look for new events; say once why that fails, and let the next call try again."""
+        try:
+            self.look()
+        except NotBuiltError:
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever fails now may not fail with the next build
+            is_ours = isinstance(error, AnalysisError)
+            reason = inert(str(error)) if is_ours else "".join(traceback.format_exception(error))
+            if reason != self._complaint:
+                typer.echo(f"pool-analysis: events are not looked for: {reason}", err=True)
+            self._complaint = reason
+        else:
+            self._complaint = ""

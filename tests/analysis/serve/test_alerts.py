@@ -6,15 +6,18 @@ import queue
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import duckdb
 import pytest
 
 from analysis.engine import build
 from analysis.errors import ServeError
+from analysis.serve import webhooks as webhooks_of_serve
 from analysis.serve.events import Event, events
 from analysis.serve.results import Results
 from analysis.serve.webhooks import MAX_QUEUED, MAX_TRIES, Alerts, Target, Webhook, read_targets, signature
@@ -316,6 +319,38 @@ def test_new_events_of_a_new_build_are_told_once(
     assert {each["event_id"] for each in told} == expected
     assert "4 empty blocks in a row begin at height 5." in [each["sentence"] for each in told]
     assert server.requests.empty()
+
+
+def test_alerts_go_on_after_a_database_that_cannot_answer(  # noqa: PLR0917 - fixtures
+    tmp_path: Path,
+    two_builds: tuple[Path, Path],
+    server: PlantedServer,
+    webhooks: list[Webhook],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A build of another version between two others is told once, and the events of the next one are sent."""
+    monkeypatch.setattr(webhooks_of_serve, "POLL_S", 0.05)
+    early, late = two_builds
+    served, other = tmp_path / "served.duckdb", tmp_path / "other"
+    shutil.copy(early, served)
+    shutil.copy(early, other)
+    with duckdb.connect(str(other)) as connection:
+        connection.execute("DROP TABLE pool_life")
+    results = Results(served)
+    alerts = Alerts(results, [made(webhooks, f"{server.url}/take")])
+    other.replace(served)
+    said, deadline_s = "", time.monotonic() + WAIT_S
+    while "events are not looked for" not in said and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+        said += capsys.readouterr().err
+    Path(shutil.copy(late, tmp_path / "newer")).replace(served)
+    told = json.loads(server.requests.get(timeout=WAIT_S).body)
+    alerts.close()
+    results.close()
+
+    assert said.count("another version built this database") == 1
+    assert told["event_id"]
 
 
 def test_metrics_have_events_and_shares(site: Site) -> None:

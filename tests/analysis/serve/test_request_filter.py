@@ -37,7 +37,7 @@ def test_another_host_name_is_refused(site: Site, host: str) -> None:
     assert site.get("/api/v1/pools", Host=host).status_code in (400, 421)
 
 
-@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:9744"])
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "127.0.0.2:9744", "[::1]:9744"])
 def test_loopback_names_are_served(site: Site, host: str) -> None:
     """The names of this machine are ours, at whatever port a tunnel has."""
     assert site.get("/api/v1/pools", Host=host).status_code == 200

@@ -1,6 +1,7 @@
 """Test that questions are bounded in time and memory, and that a new build is opened under open requests."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,29 @@ def test_an_endless_question_is_stopped(served_database: Path, tmp_path: Path) -
     with pytest.raises(BusyError, match="was stopped"):
         results.read(lambda reader: reader.rows(ENDLESS))
     assert results.read(lambda reader: reader.rows("SELECT 1 AS one")) == [{"one": 1}]
+    results.close()
+
+
+def test_a_question_that_works_between_queries_is_stopped_too(served_database: Path, tmp_path: Path) -> None:
+    """Its deadline comes while no query runs; the query after it is stopped."""
+    results = Results(copied(served_database, tmp_path), question_s=0.1)
+
+    def slow(reader: Reader) -> object:
+        reader.rows("SELECT 1")
+        time.sleep(0.3)  # longer than its time
+        return reader.rows(ENDLESS)
+
+    with pytest.raises(BusyError, match="was stopped"):
+        results.read(slow)
+    results.close()
+
+
+def test_a_database_of_another_version_is_one_sentence(served_database: Path, tmp_path: Path) -> None:
+    """A question for a mart that it lacks says what to do."""
+    results = Results(copied(served_database, tmp_path))
+
+    with pytest.raises(DatabaseError, match="another version built this database: run pool-analysis build"):
+        results.read(lambda reader: reader.rows("FROM mart_of_tomorrow"))
     results.close()
 
 
