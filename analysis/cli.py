@@ -118,7 +118,7 @@ def build(  # noqa: PLR0917 - typer passes every option by name
         bool, typer.Option("--watch", help="Build again after each seal, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Make every mart that changed since the last build and check it. Exit 1 when a check fails."""
+    """Make every mart that changed, and check. Exit 1 when a check fails; --watch goes on."""
     from analysis import engine
     from analysis.attribution.rules import default_rules_dir
     from analysis.processes import memory_of_each_gb
@@ -127,6 +127,8 @@ def build(  # noqa: PLR0917 - typer passes every option by name
     source = chosen_dataset(dataset, dataset_option)
     target = chosen_database(database, database_option)
     rules, most_gb = pools or default_rules_dir(), memory_gb(memory)
+    if only_plan and (watch or n_workers > 1 or engine_name != LOCAL):
+        raise typer.BadParameter("--plan makes nothing, so leave --watch, --workers and --engine out")
     if only_plan:
         rows = [mart.row for mart in engine.plan(source, rules, target, chain)]
         _write(engine.PLAN_COLUMNS, rows, Format.TABLE, folding=("reason",))

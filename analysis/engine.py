@@ -314,8 +314,8 @@ def _too_large(
 ) -> DatabaseError:
     """Return the error for a build that does not fit in memory and in `temp_gb` of temporary files."""
     reason = str(error).splitlines()[0]
-    memory = "its memory" if memory_gb is None else f"the {memory_gb:.3g} GB of --memory"
-    first = "" if memory_gb is None else "give more with --memory, "
+    memory = "its memory" if memory_gb is None else f"its {memory_gb:.3g} GB of memory"
+    first = "" if memory_gb is None else "give more with --memory (each of --workers has its part of it), "
     return DatabaseError(
         f"DuckDB cannot build {database}: it needs more than {memory} and {temp_gb:.3g} GB of temporary"
         f" files in {database.parent.absolute()}; {first}free disk space there, choose another --database, or"

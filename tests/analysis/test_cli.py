@@ -424,7 +424,14 @@ def test_failure_is_one_sentence_and_exit_1(arguments: list[str], message: str) 
 
 
 @pytest.mark.parametrize(
-    "arguments", [["frobnicate"], ["build", "--frobnicate"], ["show"], ["show", "x", "--format", "xml"]]
+    "arguments",
+    [
+        ["frobnicate"],
+        ["build", "--frobnicate"],
+        ["build", "--plan", "--watch"],
+        ["show"],
+        ["show", "x", "--format", "xml"],
+    ],
 )
 def test_wrong_usage_is_exit_2(arguments: list[str]) -> None:
     """An unknown verb, option or value, or a missing argument, exits with 2."""

@@ -341,7 +341,7 @@ def test_temporary_files_have_a_bound(dataset: Path) -> None:
     write_table(dataset / "chain=regtest" / "blocks" / "part=1" / "b.parquet", TABLES["blocks"], rows)
 
     with pytest.raises(
-        DatabaseError, match=r"than the 0\.06 GB of --memory and 0\.001 GB of temporary files in "
+        DatabaseError, match=r"than its 0\.06 GB of memory and 0\.001 GB of temporary files in "
     ):
         built(dataset, memory_gb=0.06, temp_gb=0.001)
     assert [path.name for path in (dataset.parent / "build").iterdir()] == ["analysis.duckdb.marts"]
