@@ -430,10 +430,10 @@ class PendingEntries:
         return self._finish_with(entry, row)
 
     def _finish_with(self, entry: PendingEntry, row: MempoolTxRow) -> list[FinishedRow]:
-        """Drop a pending entry; return its complete row, and those of its transaction's earlier entries.
+        """Drop a pending entry; return its complete row, after those of its transaction's earlier entries.
 
         An earlier row gets the sizes, the fee and the wtxid, which do not change when the transaction enters
-        again.
+        again. The order is that of the entries, so that the last one decides whether the bytes still wait.
         """
         self._forget(entry)
         fee_sat, vsize_vb = row.get("fee_sat"), row.get("vsize_vb")
@@ -456,7 +456,7 @@ class PendingEntries:
                 earlier_row["fee_source"] = row["fee_source"]
             done.append(FinishedRow(earlier_row, earlier, types))
             earlier = earlier.earlier
-        return done
+        return done[::-1]
 
     def _output(self, entry: PendingEntry, txid: bytes, index: int) -> SpentOutput | None:
         """Return an output that a mempool entry spends, from the mempool or gettxout; None while unknown."""

@@ -13,7 +13,7 @@ from collector.errors import NotWritable
 from collector.journal.batches import Batches
 from collector.journal.journal import Journal
 from collector.mempool.bodies import FILE_NAME, Choice, KeptBodies, WaitingBodies, raw_of
-from collector.mempool.entries import PendingEntry
+from collector.mempool.entries import PendingEntries, PendingEntry
 from collector.mempool.sync import Event, MempoolContents, TxLeft
 from collector.regtest.transaction import FINAL, RegtestTransaction, TxInput, TxOutput
 
@@ -112,6 +112,21 @@ def test_a_transaction_that_comes_back_is_not_forgotten(tmp_path: Path) -> None:
     rig.bodies.entry_finished(pending(body), rig.batches.current)
     rig.bodies.left(removal(body), rig.batches.current, is_mined=False)
     rig.bodies.entry_finished(pending(body), rig.batches.current)
+    rig.commit()
+
+    assert rig.waiting.get(body.txid) == raw_of(body)
+    assert [reason for _, reason, _ in rig.rows()] == ["left"]
+
+
+def test_a_transaction_that_comes_back_before_its_fee_is_known_is_not_forgotten(tmp_path: Path) -> None:
+    """Both rows are complete at once; the first stay becomes a row, and the bytes wait for the second."""
+    rig, body, contents = Rig(tmp_path), transaction(1), MempoolContents()
+    rows = PendingEntries(*ORIGIN, contents)
+    rows.add(pending(body))
+    rows.note_left(removal(body))
+    rows.add(pending(body))
+    for done in rows.flush():
+        rig.bodies.entry_finished(done.entry, rig.batches.current)
     rig.commit()
 
     assert rig.waiting.get(body.txid) == raw_of(body)

@@ -318,7 +318,7 @@ def test_an_answer_to_an_earlier_entry_is_not_taken_for_a_later_one() -> None:
     answer = EntryAnswer(transaction.txid, mempool_entry(transaction, "0.00000500", []), None)
     assert pending.take_answers([answer], 0) == []
     pending.next_requests(1)
-    later, earlier = pending.take_answers([answer], 0)
+    earlier, later = pending.take_answers([answer], 0)
     assert (later.row["entered_at"], later.row["ancestor_count"]) == (2000, 1)
     assert (earlier.row["entered_at"], earlier.row["fee_sat"]) == (1000, 500)
     assert "ancestor_count" not in earlier.row
@@ -340,8 +340,8 @@ def test_a_transaction_that_comes_back_is_finished_once_per_entry() -> None:
     assert pending.take_block_fees(b"stale", {transaction.txid: 321}) == []
     done = pending.take_block_fees(b"active", {transaction.txid: 321})
     assert [(each.owner, each.row["fee_sat"], each.row["fee_source"]) for each in done] == [
-        (owners[1], 321, "block"),
         (owners[0], 321, "block"),
+        (owners[1], 321, "block"),
     ]
     assert len(pending) == 0
     assert contents.histogram() == []
