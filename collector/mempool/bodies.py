@@ -76,7 +76,10 @@ class WaitingBodies:
             self._dropped.append(number)
 
     def get(self, txid: bytes) -> bytes | None:
-        """Return the raw bytes of a transaction by its txid, or None when they are not stored."""
+        """Return the raw bytes of a transaction by its txid, or None when they are not stored.
+
+        None also while SQLite cannot read them: they stay stored then, and may be had later.
+        """
         number = self._numbers.get(txid)
         if number is None:
             return None
@@ -106,7 +109,7 @@ class WaitingBodies:
         self._dropped.clear()
 
     def _tried(self, do: Callable[[], T]) -> T | None:
-        """Call `do` and return its result; None, with one line in the log, while SQLite cannot write."""
+        """Call `do` and return its result; None, with one line in the log, while SQLite refuses it."""
         try:
             done = do()
         except sqlite3.Error as error:
@@ -176,14 +179,14 @@ class KeptBodies:
         """Use or drop the kept bytes of a transaction that left the mempool after its row was complete.
 
         If it was not mined, its raw bytes become a row of `mempool_bodies`. `batch` has the row of the
-        removal event; None when only a snapshot shows that the transaction left.
+        removal event; None when only a snapshot shows that the transaction left. Bytes that cannot be read
+        now stay, and `compare` of the next session finds them.
         """
         if self._choice != "lost":
             return
-        raw = None if is_mined else self._waiting.get(left.txid)
-        if raw is None:
+        if is_mined:
             self._waiting.drop(left.txid)
-        else:
+        elif (raw := self._waiting.get(left.txid)) is not None:
             self._give(left, raw, batch)
 
     def compare(self, contents: MempoolContents, is_mined: Callable[[bytes], bool], at_us: int) -> None:
@@ -191,6 +194,7 @@ class KeptBodies:
 
         `contents` is the mempool now, and `is_mined` says whether a recent block has a txid. An older block
         may have others of these transactions. Only the first call does anything. `at_us` is the wall clock.
+        Bytes that cannot be read now stay for the next session.
         """
         if self._choice != "lost" or self._is_compared:
             return
@@ -198,10 +202,9 @@ class KeptBodies:
         for txid in sorted(self._waiting.txids()):
             if txid in contents:
                 continue
-            raw = None if is_mined(txid) else self._waiting.get(txid)
-            if raw is None:
+            if is_mined(txid):
                 self._waiting.drop(txid)
-            else:
+            elif (raw := self._waiting.get(txid)) is not None:
                 rows = [self._row(txid, raw, at_us, "left_unseen")]
                 self._batches.add_independent("mempool_bodies", rows)
                 self._given[txid] = None

@@ -1,6 +1,7 @@
 """Test that raw bytes wait on disk until they are lost, and that a kill at any moment keeps them."""
 
 import resource
+import sqlite3
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,6 +132,32 @@ def test_a_transaction_that_comes_back_before_its_fee_is_known_is_not_forgotten(
 
     assert rig.waiting.get(body.txid) == raw_of(body)
     assert [reason for _, reason, _ in rig.rows()] == ["left"]
+
+
+def test_bytes_that_cannot_be_read_now_are_kept_for_the_next_session(tmp_path: Path) -> None:
+    """While SQLite refuses reads, a lost transaction keeps its bytes, and a later session makes the row."""
+    rig, lost, unseen = Rig(tmp_path), transaction(1), transaction(2)
+    for body in (lost, unseen):
+        rig.bodies.entry_finished(pending(body), rig.batches.current)
+    rig.commit()
+    sound = rig.waiting._connection
+    rig.waiting._connection = sqlite3.connect(":memory:")  # it has no such table
+    rig.bodies.left(removal(lost), rig.batches.current, is_mined=False)
+    rig.bodies.compare(MempoolContents(), lambda _: False, 7000)
+    rig.commit()
+    assert rig.waiting.txids() == {lost.txid, unseen.txid}
+    rig.waiting._connection = sound
+    rig.kill()
+
+    again = Rig(tmp_path)
+    again.bodies.compare(MempoolContents(), lambda _: False, 8000)
+    again.commit()
+
+    assert {(txid, reason) for txid, reason, _ in again.rows()} == {
+        (lost.txid, "left_unseen"),
+        (unseen.txid, "left_unseen"),
+    }
+    assert again.waiting.txids() == set()
 
 
 @pytest.mark.parametrize(("choice", "reasons"), [("all", ["entered"]), ("none", [])])
