@@ -156,6 +156,9 @@ class KeptBodies:
         self._batches = batches
         self._given: dict[bytes, Batch | None] = {}  # by lost txid, the batch that has the row
         self._is_compared = False
+        if choice == "none":  # what an earlier setting let wait is not wanted any more
+            for txid in waiting.txids():
+                waiting.drop(txid)
 
     def entry_finished(self, entry: PendingEntry, owner: Batch) -> None:
         """Keep the raw bytes of a transaction whose row of `mempool_txs` is complete, as the setting says.
@@ -194,15 +197,16 @@ class KeptBodies:
 
         `contents` is the mempool now, and `is_mined` says whether a recent block has a txid. An older block
         may have others of these transactions. Only the first call does anything. `at_us` is the wall clock.
-        Bytes that cannot be read now stay for the next session.
+        Bytes that cannot be read now stay for the next session. With the setting `all`, this ends what an
+        earlier setting let wait: what is in the mempool gets its row by its entry.
         """
-        if self._choice != "lost" or self._is_compared:
+        if self._is_compared:
             return
         self._is_compared = True
         for txid in sorted(self._waiting.txids()):
-            if txid in contents:
+            if self._choice == "lost" and txid in contents:
                 continue
-            if is_mined(txid):
+            if txid in contents or is_mined(txid):
                 self._waiting.drop(txid)
             elif (raw := self._waiting.get(txid)) is not None:
                 rows = [self._row(txid, raw, at_us, "left_unseen")]

@@ -173,6 +173,27 @@ def test_the_other_choices_let_nothing_wait(choice: Choice, reasons: list[str], 
     assert rig.waiting.txids() == set()
 
 
+@pytest.mark.parametrize(("choice", "lost_later"), [("all", True), ("none", False)])
+def test_another_choice_leaves_no_bytes_behind(choice: Choice, tmp_path: Path, *, lost_later: bool) -> None:
+    """What waited under `lost` is dropped; with `all`, first what left unseen becomes a row."""
+    rig, there, gone = Rig(tmp_path), transaction(1), transaction(2)
+    for body in (there, gone):
+        rig.bodies.entry_finished(pending(body), rig.batches.current)
+    rig.commit()
+    rig.kill()
+
+    other, contents = Rig(tmp_path, choice), MempoolContents()
+    contents.enter(there.txid, there)
+    other.bodies.compare(contents, lambda _: False, 7000)
+    other.commit()
+
+    rows = [(gone.txid, "left_unseen", raw_of(gone))] if lost_later else []
+    assert other.rows() == rows
+    other.commit()
+    other.kill()
+    assert WaitingBodies(tmp_path).txids() == set()
+
+
 def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
     """What is no database is renamed, and collecting goes on."""
     (tmp_path / FILE_NAME).write_bytes(b"no database" * 1000)
