@@ -59,7 +59,7 @@ class Removals:
     def __init__(self) -> None:
         self._open: list[_OpenRemoval] = []
         self._reorganising = False
-        self._disconnected_us = 0  # when the last D was received
+        self._disconnected_us = (0, 0)  # when the last D was received, on the wall clock, and taken in
         self._connecting = False  # a C was the last event: the next block may explain what is still open
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class Removals:
         The reason is found by later events. Returns the earlier removals that are explained now.
         """
         settled = self._end_of_blocks()
-        if self._reorganising and event.received_us - self._disconnected_us > REORGANISATION_US:
+        if self._reorganising and self._since_disconnected_us(event, now_us) > REORGANISATION_US:
             settled += self._settle(lambda _: True)
             self._reorganising = False
         self._open.append(_OpenRemoval(event, spent, now_us))
@@ -104,15 +104,24 @@ class Removals:
             return []
         return [Settled(gone.event, "conflict") for gone in self._take(frozenset(spent_in_block()))]
 
-    def disconnected(self, event: Event) -> list[Settled]:
+    def disconnected(self, event: Event, now_us: int) -> list[Settled]:
         """Take a disconnected block (D): later removals are due to a reorganisation.
 
-        Returns all earlier removals, which are explained now.
+        Returns all earlier removals, which are explained now. `now_us` is of the monotonic clock.
         """
         settled = self._end_of_blocks() + self._settle(lambda _: True)
         self._reorganising = True
-        self._disconnected_us = event.received_us
+        self._disconnected_us = (event.received_us, now_us)
         return settled
+
+    def _since_disconnected_us(self, event: Event, now_us: int) -> int:
+        """Return the time from the last D to an event.
+
+        The monotonic clock tells it, also when the wall clock is set back. The messages of a killed session
+        are taken in faster than they came: of these the times of receipt tell it.
+        """
+        received_us, taken_us = self._disconnected_us
+        return max(event.received_us - received_us, now_us - taken_us)
 
     def tick(self, now_us: int) -> list[Settled]:
         """Return, with a reason, the removals that no event has explained for a second before `now_us`."""
@@ -221,7 +230,7 @@ class PendingEvents:
         if event.event == "C":
             self._settled(self._removals.connected(partial(self._blocks.outpoints_spent_in, event.hash)))
         elif event.event == "D":
-            self._settled(self._removals.disconnected(event))
+            self._settled(self._removals.disconnected(event, now_us))
         else:
             spent = self._outpoints_of(event.hash) if self._removals else None
             self._settled(self._removals.added(event, spent))

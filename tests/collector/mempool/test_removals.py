@@ -81,7 +81,7 @@ def test_the_spent_outpoints_of_a_block_are_read_only_when_needed() -> None:
 def test_a_reorganisation_explains_what_leaves_before_the_next_block() -> None:
     """Between D and C, the reason of an R that conflicts with no block is reorged."""
     removals = Removals()
-    assert removals.disconnected(event("D", 0)) == []
+    assert removals.disconnected(event("D", 0), 0) == []
     removals.removed(event("R", 1), spends(100), 0)
     for number in (7, 8, 9):  # transactions of the disconnected block come back
         assert removals.added(event("A", number), spends(400 + number)) == []
@@ -95,13 +95,22 @@ def test_a_reorganisation_explains_what_leaves_before_the_next_block() -> None:
 def test_a_reorganisation_without_a_new_block_ends_all_the_same() -> None:
     """When an operator invalidates the tip, removals are reorged for a minute and not later."""
     removals = Removals()
-    removals.disconnected(event("D", 0, 5))
+    removals.disconnected(event("D", 0, 5), 0)
     removals.removed(event("R", 1, 5 + REORGANISATION_US), spends(100), 0)
     settled = removals.removed(event("R", 2, 6 + REORGANISATION_US), spends(200), 0) + removals.flush()
     assert [(each.event.sequence, each.reason) for each in settled] == [
         (1, "reorged"),
         (2, "expired_or_evicted"),
     ]
+
+
+def test_a_clock_that_is_set_back_does_not_prolong_a_reorganisation() -> None:
+    """The monotonic clock ends it, whatever the wall clock shows."""
+    removals = Removals()
+    removals.disconnected(event("D", 0, 3_600_000_000), 5)
+    removals.removed(event("R", 1, 7), spends(100), 5 + REORGANISATION_US)
+    settled = removals.removed(event("R", 2, 8), spends(200), 6 + REORGANISATION_US) + removals.flush()
+    assert [each.reason for each in settled] == ["reorged", "expired_or_evicted"]
 
 
 def test_a_body_never_seen_leaves_the_reason_unknown() -> None:

@@ -197,7 +197,7 @@ class Watcher:
         if event.event == "A":
             return self.removals.added(event, spent)
         if event.event == "D":
-            return self.removals.disconnected(event)
+            return self.removals.disconnected(event, event.received_us)
         self.record.mined[event.hash] = self.node.blocks[event.hash]
         return self.removals.connected(
             lambda: [coin for txid in self.node.blocks[event.hash] for coin in self.node.spends[txid]]
