@@ -34,6 +34,7 @@ MOST_LISTED: Final = 100
 BLOCKS_PER_UNIT: Final = 20
 MAX_HEIGHT: Final = (1 << 31) - 1  # what the column holds
 DAY_S: Final = 86_400  # the most that a header's time differs from the median time of its block, generously
+MEDIAN_BLOCKS: Final = 11  # a median time is that of so many blocks: after a pause of the chain it is old
 
 
 class NodeTask(NamedTuple):
@@ -74,7 +75,8 @@ def select_tasks(client: RpcClient, selection: BlockSelection, tip_height: int) 
     if selection.last_height is not None:
         last = min(last, selection.last_height)
     if selection.from_time_s is not None:
-        first = max(first, find_height(client, selection.from_time_s - DAY_S, tip_height))
+        late = find_height(client, selection.from_time_s - DAY_S, tip_height)
+        first = max(first, late - MEDIAN_BLOCKS)
     if selection.to_time_s is not None:
         last = min(last, find_height(client, selection.to_time_s + DAY_S, tip_height) - 1)
     heights = range(first, last + 1)

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from collector.backfill import progress
-from collector.backfill.node_work import check_chain, find_height, select_tasks
+from collector.backfill.node_work import DAY_S, check_chain, find_height, select_tasks
 from collector.backfill.progress import ProgressView
 from collector.backfill.selection import BlockSelection
 from collector.backfill.store import WorkResult
 from collector.errors import WrongChain
-from collector.regtest import RegtestNode
+from collector.regtest import RegtestNode, find_bitcoind
+
+BEGIN_S = 1_700_000_000
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,19 @@ def test_selections_by_time_are_by_header_time(
     found = [task.height for task in select_tasks(node.client(), selection, len(headers) - 1)]
 
     assert found == [header["height"] for header in headers if selection.has_time(header["time"])]
+
+
+@pytest.mark.bitcoind
+def test_blocks_after_a_pause_of_the_chain_are_selected() -> None:
+    """Their median times are still those of the blocks before the pause."""
+    with RegtestNode(find_bitcoind()) as paused:
+        rpc = paused.client()
+        for days, n_blocks in ((0, 12), (3, 8)):
+            rpc.call("setmocktime", BEGIN_S + days * DAY_S)
+            rpc.call("generatetodescriptor", n_blocks, "raw(51)")
+        selection = BlockSelection(from_time_s=BEGIN_S + 2 * DAY_S)
+
+        assert [task.height for task in select_tasks(rpc, selection, 20)] == list(range(13, 21))
 
 
 @pytest.mark.bitcoind
