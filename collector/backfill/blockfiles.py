@@ -71,7 +71,8 @@ class Debris(NamedTuple):
 class BlockFolder:
     """Reads the block files (blk) and undo files (rev) of one chain from a node's folder `blocks`.
 
-    Raises SettingsError when the folder holds no block file.
+    Raises SettingsError when the folder holds no block file, or its first one no block of the chain. `magic`
+    is what stands before each record; of a custom signet, the first file tells it.
     """
 
     def __init__(self, path: Path, chain: str | None = None) -> None:
@@ -87,6 +88,7 @@ class BlockFolder:
         self._key = _key(path)
         self.chain = self._find_chain(chain)
         self.magic = MAGIC[self.chain]
+        self._check_magic()
 
     def close(self) -> None:
         """Close every block and undo file that is open for reading."""
@@ -206,7 +208,7 @@ class BlockFolder:
         the magic is unknown.
         """
         first = min(self.numbers["blk"])
-        magic = self.read(first, 0, FRAME_BYTES)[: len(MAGIC["main"])]
+        magic = self._first_magic()
         found = next((chain for chain, its_magic in MAGIC.items() if its_magic == magic), None)
         if wanted is not None and found not in (None, wanted):
             raise SettingsError(
@@ -214,11 +216,38 @@ class BlockFolder:
                 "set --chain or --blocks-dir"
             )
         if wanted is None and found is None:
-            raise SettingsError(
-                f"{self.path / self.name(first)} begins with {magic.hex()}, not the magic of a known chain; "
-                "set --chain, or look for a missing xor.dat"
-            )
+            raise self._unknown_magic()
         return wanted or str(found)
+
+    def _check_magic(self) -> None:
+        """Raise SettingsError when the first file holds no block of the chain.
+
+        If it begins with a block behind another magic, and the chain is signet, that magic is taken: a custom
+        signet has its own. Damage at the beginning of the file does no harm.
+        """
+        first, known = min(self.numbers["blk"]), self.magic
+        begin, end = self._first_magic(), self.size_bytes(first)
+        if begin == known:
+            return
+        if self.chain == "signet":
+            self.magic = begin
+            if self._record(first, 0, end) is not None:
+                return
+            self.magic = known
+        if self._next_record(first, 0, end) == end:
+            raise self._unknown_magic()
+
+    def _first_magic(self) -> bytes:
+        """Return the bytes with which the first block file begins, as many as a magic has."""
+        return self.read(min(self.numbers["blk"]), 0, len(MAGIC["main"]))
+
+    def _unknown_magic(self) -> SettingsError:
+        """Return the error that says that the files are of no known chain, or still obfuscated."""
+        first = self.path / self.name(min(self.numbers["blk"]))
+        return SettingsError(
+            f"{first} begins with {self._first_magic().hex()}, not the magic of a known chain; "
+            f"copy {KEY_FILE} from the node's folder `blocks` too, or set --chain signet for a custom signet"
+        )
 
     def _clear(self, data: Bytes, at: int) -> None:
         """Remove the obfuscation in place from `data`, which holds the bytes of a file from byte `at` on."""

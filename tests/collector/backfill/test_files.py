@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 import pytest
 import zstandard
 
-from collector.backfill.blockfiles import KEY_BYTES, MAGIC, BlockFolder
+from collector.backfill.blockfiles import KEY_BYTES, KEY_FILE, MAGIC, BlockFolder, Debris
 from collector.backfill.catalogue import read_catalogue
 from collector.backfill.file_work import FileWork, cut_units
 from collector.backfill.report import Report
 from collector.backfill.selection import BlockSelection
+from collector.backfill.undofiles import scan as scan_undo
 from collector.codec.block import decode_block
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
@@ -32,6 +33,15 @@ from tests.collector.codec.made_undo import undo_of
 pytestmark = pytest.mark.bitcoind
 
 Backfill = Callable[..., Report]
+# The first block of every signet, src/kernel/chainparams.cpp.
+SIGNET_GENESIS = bytes.fromhex(
+    "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac72c3e67768f61"
+    "7fc81bc3888a51323a9fb8aa4b1e5e4a008f4d5fae77031e8ad2220301010000000100000000000000000000000000000000000000"
+    "00000000000000000000000000ffffffff4d04ffff001d0104455468652054696d65732030332f4a616e2f32303039204368616e63"
+    "656c6c6f72206f6e206272696e6b206f66207365636f6e64206261696c6f757420666f722062616e6b73ffffffff0100f2052a0100"
+    "0000434104678afdb0fe5548271967f1a67130b7105cd6a828e03909a67962e0ea1f61deb649f6bc3f4cef38c4f35504e51ec112de"
+    "5c384df7ba0b8d578a4c702b6bf11d5fac00000000"
+)
 BLOCK_367891 = "000000000000000012ea0ca9579299ec120e3f57e7c309216884872592b29970"
 
 
@@ -265,6 +275,44 @@ def test_a_folder_without_blocks_is_a_clear_error(
 
     with pytest.raises(SettingsError, match=message):
         BlockFolder(tmp_path)
+
+
+def test_obfuscated_files_without_their_key_are_refused(blocks_dir: Path) -> None:
+    """The chain being named does not make every file debris: the error names the file that lacks."""
+    (blocks_dir / KEY_FILE).unlink()
+
+    with pytest.raises(SettingsError, match=r"not the magic of a known chain; copy xor\.dat"):
+        BlockFolder(blocks_dir, "regtest")
+
+
+def test_damage_at_the_beginning_hides_no_blocks(blocks_dir: Path) -> None:
+    """When the chain is named, other bytes before the first record are debris like those between records."""
+    made_files.make_plain(blocks_dir)
+    first = blocks_dir / "blk00000.dat"
+    blocks = made_files.read_blocks(blocks_dir)
+    first.write_bytes(b"\x07" * 50 + first.read_bytes())
+
+    debris, *found = BlockFolder(blocks_dir, "regtest").scan(0)
+
+    assert isinstance(debris, Debris)
+    assert [each.header for each in found] == [block[:80] for block in blocks[: len(found)]]
+
+
+def test_a_custom_signet_keeps_its_own_magic(tmp_path: Path) -> None:
+    """Its files are read with the magic that the first one begins with, block files and undo files."""
+    magic = bytes.fromhex("a1b2c3d4")
+    block = SIGNET_GENESIS
+    folder = made_files.write_files(tmp_path / "blocks", [[block], [block]], magic=magic)
+    spent = undo_of([[(700, b"\x51")]], height=5)
+    (folder / "rev00001.dat").write_bytes(made_files.frame(spent, magic) + bytes(32))
+
+    opened = BlockFolder(folder, "signet")
+
+    assert opened.magic == magic
+    assert [each.header for file in (0, 1) for each in opened.scan(file)] == [block[:80]] * 2
+    assert [count for count, _ in scan_undo(opened, 1)] == [1]
+    with pytest.raises(SettingsError, match="set --chain signet for a custom signet"):
+        BlockFolder(folder)
 
 
 @pytest.mark.data

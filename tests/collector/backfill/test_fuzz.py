@@ -15,6 +15,7 @@ from collector.backfill.undofiles import UndoFinder, UndoRequest
 from collector.codec.chunk import BlockRef, RawBlocks, make_chunk
 from collector.codec.rows import transactions_table
 from collector.codec.timing import StageTimes
+from collector.errors import SettingsError
 from collector.regtest import RegtestNode
 from tests.collector.backfill import made_files
 from tests.collector.backfill.conftest import Rows
@@ -90,7 +91,10 @@ def test_no_change_to_the_files_makes_a_wrong_row(
 
 def rows_of_folder(path: Path) -> list[dict[str, object]]:
     """Read a folder as a worker does, without a dataset."""
-    folder = BlockFolder(path, "regtest")
+    try:
+        folder = BlockFolder(path, "regtest")
+    except SettingsError:  # no block is left in the file
+        return []
     stock = read_catalogue(folder, lambda *_: None)
     wanted = [
         UndoRequest(0, stock.headers[i, 4:36].tobytes(), int(stock.n_tx[i]), int(stock.undo_ranks[i]))
