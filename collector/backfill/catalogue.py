@@ -12,7 +12,7 @@ import numpy as np
 
 import gpuhash
 from collector.backfill.blockfiles import BlockFolder, BlockRecord, Debris
-from collector.backfill.headertree import NO_PARENT, HeaderTree, build_tree
+from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT, HeaderTree, build_tree
 from collector.codec.arrays import Bytes, Integers
 from collector.codec.block import decode_block
 from collector.codec.coinbase import bip34_height
@@ -89,11 +89,14 @@ def _catalogue(
     files, at, sizes_bytes, n_tx = positions[:, once]
 
     def stated_height(i: int) -> int | None:
+        if not folder.is_there(int(files[i])):  # pruned since it was listed
+            return None
         try:
             block = decode_block(folder.read(int(files[i]), int(at[i]), int(sizes_bytes[i])))
         except DecodeError:
-            return None
-        return bip34_height(block)
+            return UNKNOWN_HEIGHT
+        height = bip34_height(block)
+        return UNKNOWN_HEIGHT if height is None else height
 
     tree = build_tree(rows[once], hashes[once], stated_height)
     is_unfinished = (

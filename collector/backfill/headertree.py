@@ -39,9 +39,10 @@ def build_tree(headers: Bytes, hashes: Bytes, stated_height: Callable[[int], int
     """Find the height and branch of every block from the headers uint8[n, 80] and their hashes uint8[n, 32].
 
     The hashes must be distinct. `stated_height` returns the height in the coinbase of the block at a
-    position. The active branch is the one with most work among those that reach the first block, or among all
-    if none does; of equal branches it is the one found first, as in the node. Where a block in the middle is
-    missing, the branches above it continue the active one.
+    position: UNKNOWN_HEIGHT when it states none, None when the block cannot be read any more. The active
+    branch is the one with most work among those that reach the first block, or among all if none does; of
+    equal branches it is the one found first, as in the node. Where a block in the middle is missing, the
+    branches above it continue the active one.
     """
     parents = _parents(headers, hashes)
     order, roots, depths = _from_the_roots(parents)
@@ -106,8 +107,10 @@ def _bases(
         own = votes.setdefault(root, Counter())
         if not is_first[root] and own.total() < VOTES:
             stated = stated_height(i)
+            if stated is None:  # the blocks above tell it
+                continue
             depth = int(depths[i])
-            own[stated - depth if stated is not None and stated >= depth else UNKNOWN_HEIGHT] += 1
+            own[stated - depth if stated >= depth else UNKNOWN_HEIGHT] += 1
     for root, own in votes.items():
         base, count = max(own.items(), key=lambda item: item[1], default=(UNKNOWN_HEIGHT, 0))
         if not is_first[root] and 2 * count > own.total():

@@ -422,3 +422,19 @@ def test_files_that_a_node_prunes_meanwhile_are_named(blocks_dir: Path, dataset:
     assert (done.n_blocks, done.rejected, len(done.unavailable)) == (0, [], 10)
     report = Report(chain="regtest", source="", workers=1, verified_by="cpu", result=done)
     assert "10 blocks pruned or not given by the node: heights 0-9" in report.lines()
+
+
+def test_heights_are_found_although_the_lowest_file_is_pruned_meanwhile(blocks_dir: Path) -> None:
+    """Where the node removes the lowest file after it was listed, the blocks above it tell the heights."""
+    (blocks_dir / "blk00000.dat").unlink()
+    folder = BlockFolder(blocks_dir)
+    heights = read_catalogue(folder, lambda *_: None).heights.tolist()
+    n_files = len(folder.numbers["blk"])
+    folder.close()
+
+    def prune(n_read: int, _: int) -> None:
+        if n_read == n_files:
+            folder.close()
+            (blocks_dir / folder.name(min(folder.numbers["blk"]))).unlink()
+
+    assert read_catalogue(folder, prune).heights.tolist() == heights

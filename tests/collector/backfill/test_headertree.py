@@ -35,10 +35,10 @@ def chain(start: bytes, numbers: Sequence[int], bits: int = EASY) -> list[bytes]
 
 
 def tree_of(headers: Sequence[bytes], stated: dict[int, int | None] | None = None) -> HeaderTree:
-    """Make a tree of headers; the stated heights are given by position."""
+    """Make a tree of headers; the stated heights are given by position, None for a block that is gone."""
     rows = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, 80)
     hashes = np.frombuffer(b"".join(map(sha256d, headers)), np.uint8).reshape(-1, 32)
-    return build_tree(rows, hashes, (stated or {}).get)
+    return build_tree(rows, hashes, lambda i: (stated or {}).get(i, UNKNOWN_HEIGHT))
 
 
 def test_the_branch_of_most_work_is_active_even_when_it_is_shorter() -> None:
@@ -84,9 +84,9 @@ def test_heights_do_not_depend_on_the_order_of_the_headers(parents: list[int], s
 
 
 def test_without_ancestors_the_majority_of_the_coinbases_decides() -> None:
-    """When one coinbase is wrong and one states no height, the others decide."""
+    """When one coinbase is wrong, one states no height and one is gone, the others decide."""
     branch = chain(b"\x01" * 32, range(8))
-    stated = {i: 700_000 + i for i in range(8)} | {2: 5_000_000, 5: None}
+    stated = {i: 700_000 + i for i in range(8)} | {2: 5_000_000, 5: UNKNOWN_HEIGHT, 6: None}
 
     tree = tree_of(branch, stated)
 
