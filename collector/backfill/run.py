@@ -43,6 +43,7 @@ from collector.journal.present_blocks import (
 from collector.node.access import Access
 
 MAX_DEBRIS_BYTES: Final = 4_000_000  # `rejects` keeps so much of bytes that are not a block
+MAX_HELD_BYTES: Final = 32_000_000  # of such bytes in memory at a time
 
 
 def from_files(
@@ -239,15 +240,22 @@ def _reject_debris(folder: BlockFolder, debris: list[Debris], rejects: Rejects, 
 
     The last record of the newest file is left out, because a node may be writing it.
     """
+    held: list[RejectedBlock] = []
     for each in debris:
         ref = debris_ref(folder, each)
         if each.is_last:
             result.unfinished.append(ref.origin)
             continue
+        if not folder.is_there(each.file):  # pruned since it was listed
+            continue
         body = folder.read(each.file, each.at, min(each.size_bytes, MAX_DEBRIS_BYTES))
-        result.rejected.append(RejectedBlock(ref, f"{each.size_bytes} bytes that are not a block", body))
-    rejects.add(result.rejected)
-    result.rejected = _without_bytes(result.rejected)
+        held.append(RejectedBlock(ref, f"{each.size_bytes} bytes that are not a block", body))
+        if sum(len(rejected.body) for rejected in held) >= MAX_HELD_BYTES:
+            rejects.add(held)
+            result.rejected += _without_bytes(held)
+            held = []
+    rejects.add(held)
+    result.rejected += _without_bytes(held)
 
 
 def _without_bytes(rejected: list[RejectedBlock]) -> list[RejectedBlock]:

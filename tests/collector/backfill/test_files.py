@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -12,13 +12,16 @@ import pyarrow.compute as pc
 import pytest
 import zstandard
 
+from collector.backfill import run
 from collector.backfill.blockfiles import KEY_BYTES, KEY_FILE, MAGIC, BlockFolder, Debris
 from collector.backfill.catalogue import read_catalogue
 from collector.backfill.file_work import FileWork, cut_units
 from collector.backfill.report import Report
 from collector.backfill.selection import BlockSelection
+from collector.backfill.store import Rejects
 from collector.backfill.undofiles import scan as scan_undo
 from collector.codec.block import decode_block
+from collector.codec.chunk import RejectedBlock
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, REJECTS, hash_hex
 from collector.errors import SettingsError
@@ -221,6 +224,33 @@ def test_reading_goes_on_behind_what_is_no_record(
         set(expected.blocks["block_hash"].to_pylist()) - lost
     )
     assert len(report.result.rejected) == len(dataset.read(REJECTS)) == 1
+
+
+def test_bytes_without_blocks_take_little_memory(
+    blocks_dir: Path, dataset: Dataset, backfill: Backfill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written piece by piece, and each piece of bytes is there once."""
+    made_files.make_plain(blocks_dir)
+    names = sorted(path.name for path in blocks_dir.glob("blk*.dat"))
+    for name in names:
+        path = blocks_dir / name
+        path.write_bytes(b"\x07" * 500 + path.read_bytes())
+    monkeypatch.setattr(run, "MAX_HELD_BYTES", 900)
+    written: list[int] = []
+
+    def add(rejects: Rejects, rejected: Sequence[RejectedBlock]) -> None:
+        written.append(sum(len(each.body) for each in rejected))
+        as_always(rejects, rejected)
+
+    as_always = Rejects.add
+    monkeypatch.setattr(Rejects, "add", add)
+    report = backfill(blocks_dir)
+
+    assert max(written) == 1000
+    assert sum(written) == 500 * len(names) == 500 * len(report.result.rejected)
+    assert sorted(row["topic"] for row in dataset.read(REJECTS).to_pylist()) == [
+        f"{name}@0" for name in names
+    ]
 
 
 def test_the_record_that_a_node_is_writing_is_left_for_the_next_run(
