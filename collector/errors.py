@@ -6,6 +6,7 @@ CollectorError
 ├── NodeError           the node cannot be used
 │   ├── NodeUnavailable     the node may answer later; only after this error a call is tried again
 │   ├── NodeRefused         the node refuses our credentials, or we refuse its certificate
+│   │   └── MethodForbidden     the node does not let us call a method
 │   ├── WrongChain          the node is on another chain than the settings or the dataset
 │   ├── MissingTopic        the node does not publish a ZMQ topic that we need
 │   ├── UnusableAnswer      our code fails on an answer of the node
@@ -13,7 +14,8 @@ CollectorError
 ├── DecodeError         bytes do not have the expected format
 ├── DatasetError        a dataset folder or file cannot be used
 │   ├── RowRefused          a row does not fit its table
-│   └── NotWritable         nothing can be written now; the data is kept and can be written later
+│   ├── NotWritable         nothing can be written now; the data is kept and can be written later
+│   └── UploadRuns          another upload of the dataset runs
 ├── FetchError          data of others cannot be downloaded, or is not what its list says
 │   └── ServerUnavailable   a server may answer later; only after this error a download is tried again
 │       └── ServerUnreachable   no connection can be made; it is tried again a few times at most
@@ -56,6 +58,10 @@ class NodeUnavailable(NodeError):  # noqa: N818 - a state of the node, not a mis
 
 class NodeRefused(NodeError):  # noqa: N818 - see above
     """Means that the node refuses our credentials, or that we refuse its certificate."""
+
+
+class MethodForbidden(NodeRefused):
+    """Means that the node does not let us call a method, or does not answer this machine (HTTP 403)."""
 
 
 class WrongChain(NodeError):  # noqa: N818 - see above

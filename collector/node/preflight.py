@@ -20,6 +20,7 @@ from collector.config import NodeSettings, Settings
 from collector.dataset.rows import NodeRow
 from collector.dataset.schema import ZMQ_TOPICS, hash_bytes
 from collector.errors import (
+    MethodForbidden,
     MissingTopic,
     NodeError,
     NodeRefused,
@@ -53,6 +54,7 @@ MEMPOOL_STATE: Final = (
 METHODS: Final = (
     "getbestblockhash",
     "getblock",
+    "getblockchaininfo",
     "getblocktemplate",
     "getchaintips",
     "getmempoolentry",
@@ -144,7 +146,11 @@ def _examine(client: RpcClient, node: NodeSettings, settings: Settings, *, is_fi
 
     Raises KeyError or TypeError for an answer that no node gives; `examine` turns these into a NodeError.
     """
-    chain = client.call("getblockchaininfo")
+    try:
+        chain = client.call("getblockchaininfo")
+    except MethodForbidden:
+        _refuse_forbidden(client)  # it names the other methods too
+        raise
     if is_first:
         _refuse_forbidden(client)
     network = client.call("getnetworkinfo")
@@ -189,14 +195,19 @@ def _encodable(text: str) -> str:
 
 
 def _refuse_forbidden(client: RpcClient) -> None:
-    """Raise NodeRefused that lists the methods we need and the node's rpcwhitelist forbids us."""
-    forbidden = []
+    """Raise NodeRefused that lists the methods we need and the node's rpcwhitelist forbids us.
+
+    Raises MethodForbidden when it forbids every one: then rpcallowip may be the cause.
+    """
+    forbidden: list[str] = []
     for method in METHODS:
         try:
             client.call(method, {})  # no method takes this parameter: the node answers with an error at once
         except RpcError:
             pass
-        except NodeRefused:  # the credentials are good: the node has answered a call
+        except MethodForbidden:
+            if len(forbidden) == len(METHODS) - 1:
+                raise
             forbidden.append(method)
     if forbidden:
         raise NodeRefused(

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from collector import backoff
-from collector.errors import NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
+from collector.errors import MethodForbidden, NodeError, NodeRefused, NodeUnavailable, RpcError, SettingsError
 from collector.log import counted, excerpt
 from collector.loopback import is_loopback
 from collector.node.connection import Connection, RequestStopped, Response, TooLarge
@@ -216,7 +216,7 @@ class RpcClient:
     def _post(self, body: Any) -> Response:
         """Send an RPC request and return the answer; after HTTP 401 read the cookie again and repeat it once.
 
-        Raises NodeRefused for HTTP 401 and 403, and NodeUnavailable for 502, 503 and 504. Of the last three,
+        Raises NodeRefused for HTTP 401, MethodForbidden for 403, NodeUnavailable for 502 to 504. Of these,
         a node itself sends only 503; the others come from a proxy.
         """
         methods = [call["method"] for call in (body if isinstance(body, list) else [body])]
@@ -225,7 +225,7 @@ class RpcClient:
             self.close()  # a restarted node has a new cookie
             response = self._send(body, methods)
         if response.status == HTTPStatus.FORBIDDEN:
-            raise NodeRefused(
+            raise MethodForbidden(
                 f"{self.url} does not let us call {', '.join(sorted(set(methods)))} (HTTP 403); add it to "
                 "the rpcwhitelist of our user in bitcoin.conf, or this machine to rpcallowip"
             )

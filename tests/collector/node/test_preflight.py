@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from collector.config import NodeSettings, Settings, load_settings
 from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import NODES
-from collector.errors import CollectorError, SettingsError
+from collector.errors import CollectorError, NodeRefused, SettingsError
 from collector.node.preflight import (
     METHODS,
     examine,
@@ -78,6 +78,28 @@ def test_an_examination_warns_of_settings_once(*, is_first: bool) -> None:
     finally:
         node.close()
     assert ("zmq.shared_queue" in [line["event"] for line in said]) == is_first
+
+
+@pytest.mark.parametrize(
+    ("lacking", "names"),
+    [
+        ({"gettxout"}, "the node at .* call gettxout; add them to"),
+        ({"getblockchaininfo", "uptime"}, "the node at .* call getblockchaininfo, uptime; add them to"),
+        (set(METHODS), r"call \w+ \(HTTP 403\); add it to .* or this machine to rpcallowip"),
+    ],
+)
+def test_every_method_that_a_node_forbids_is_named(lacking: set[str], names: str) -> None:
+    """Also the one that is called first; a node that forbids all may not answer this machine."""
+    node = PlantedNode()
+    node.forbidden = lacking
+    node.results = SOUND
+    node.errors = {name: NOT_FOUND for name in METHODS if name not in SOUND}
+    settings = Settings(chain="main", node=[NodeSettings(name="alpha")])
+    try:
+        with pytest.raises(NodeRefused, match=names):
+            examine(node.client(), settings.node[0], settings)
+    finally:
+        node.close()
 
 
 def test_a_pruned_node_is_named_with_the_height_it_begins_at() -> None:

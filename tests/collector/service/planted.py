@@ -50,6 +50,7 @@ class PlantedNode:
     def __init__(self) -> None:
         self.results: dict[str, Any] = {}
         self.errors: dict[str, Mapping[str, Any]] = {}
+        self.forbidden: set[str] = set()  # methods that it answers with HTTP 403
         self.n_asked: Counter[str] = Counter()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -89,12 +90,15 @@ class PlantedNode:
 
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                answers = [node._answer(call) for call in (asked if isinstance(asked, list) else [asked])]
-                is_away = None in answers
-                self.send_response(HTTPStatus.SERVICE_UNAVAILABLE if is_away else HTTPStatus.OK)
+                calls = asked if isinstance(asked, list) else [asked]
+                answers = [node._answer(call) for call in calls]
+                status = HTTPStatus.SERVICE_UNAVAILABLE if None in answers else HTTPStatus.OK
+                if not node.forbidden.isdisjoint(call["method"] for call in calls):
+                    status = HTTPStatus.FORBIDDEN
+                self.send_response(status)
                 body = (
                     b""
-                    if is_away
+                    if status != HTTPStatus.OK
                     else json.dumps(answers if isinstance(asked, list) else answers[0]).encode()
                 )
                 self.send_header("Content-Length", str(len(body)))
