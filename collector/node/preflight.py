@@ -48,6 +48,7 @@ MEMPOOL_STATE: Final = (
     "bytes",
     "usage",
     "total_fee",
+    "mempoolminfee",
     "unbroadcastcount",
 )  # the rest of getmempoolinfo is policy
 # Every method that a session calls; a node may forbid single methods.

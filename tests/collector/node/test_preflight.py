@@ -1,6 +1,7 @@
 """Test for what a node is refused, or warned of, before a session begins."""
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,22 @@ def test_every_method_that_a_node_forbids_is_named(lacking: set[str], names: str
             examine(node.client(), settings.node[0], settings)
     finally:
         node.close()
+
+
+def test_the_policy_holds_nothing_of_the_moment() -> None:
+    """What getmempoolinfo says of the mempool now is left out, such as the least feerate that it takes."""
+    node = PlantedNode()
+    node.results = SOUND | {
+        "getblockchaininfo": SOUND["getblockchaininfo"] | {"initialblockdownload": False},
+        "getmempoolinfo": {"size": 1, "loaded": True, "mempoolminfee": 0.1, "maxmempool": 5},
+    }
+    node.errors = {name: NOT_FOUND for name in METHODS if name not in SOUND}
+    settings = Settings(chain="main", node=[NodeSettings(name="alpha")])
+    try:
+        policy = examine(node.client(), settings.node[0], settings).row["policy"]
+    finally:
+        node.close()
+    assert json.loads(policy) == {"maxmempool": 5, "relayfee": "0.1"}
 
 
 def test_a_pruned_node_is_named_with_the_height_it_begins_at() -> None:
