@@ -20,7 +20,6 @@ from collector.node.answers import (
     LATEST_TIME_S,
     MOST_COUNT,
     MOST_NUMBER,
-    MOST_SAT,
     Fields,
     read_integer,
 )
@@ -105,7 +104,7 @@ def ask_stats(client: RpcClient, origin: tuple[str, str]) -> MempoolStatsRow:
         "vsize_vb": info.integer("bytes"),
         "usage_bytes": info.integer("usage"),
         "max_usage_bytes": info.integer("maxmempool"),
-        "fees_sat": info.satoshi("total_fee", least_sat=-MOST_SAT),
+        "fees_sat": info.satoshi("total_fee"),
         "min_feerate_sat_vb": info.satoshi("mempoolminfee") / 1000,
         "histogram": [],
         "clock_offset_us": clock_offset_us,

@@ -98,6 +98,15 @@ def take_look(client: RpcClient) -> None:
         watchdog.compare(ask_look(client), counts, counts, OurState(None, 5))
 
 
+def test_a_mempool_with_negative_fees_is_none(node: PlantedNode) -> None:
+    """The sum is of fees as they are paid, which prioritisetransaction does not change."""
+    node.results["getmempoolinfo"] = MEMPOOL_INFO | {"total_fee": -0.1}
+    client = node.client()
+    with pytest.raises(NodeError, match="getmempoolinfo: total_fee"):
+        ask_stats(client, ORIGIN)
+    client.close()
+
+
 @pytest.mark.parametrize(
     ("take", "method"),
     [
