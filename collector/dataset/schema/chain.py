@@ -71,7 +71,7 @@ BLOCKS = Table(
             values=VERDICTS,
         ),
         col("verified_by", TEXT, "Name of the hashing backend that verified the block."),
-        col("source", TEXT, "How the block's bytes reached us.", values=("zmq", "rpc", "rest", "blkfile")),
+        col("source", TEXT, "How the block's bytes reached us.", values=("zmq", "rpc", "blkfile")),
         col("coinbase_version", BIG, "Version of the coinbase transaction.", nullable=True),
         col("coinbase_sequence", BIG, "nSequence of the coinbase's input.", nullable=True),
         col("coinbase_locktime", BIG, "Lock time of the coinbase transaction.", nullable=True),

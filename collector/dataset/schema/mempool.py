@@ -48,7 +48,13 @@ MEMPOOL_TXS = Table(
         ),
         col("size_bytes", BIG, "Serialised size with witness data.", nullable=True),
         col("weight_wu", BIG, "BIP141 weight.", nullable=True),
-        col("vsize_vb", BIG, "Virtual size as the node's mempool counts it.", nullable=True),
+        col(
+            "vsize_vb",
+            BIG,
+            "Virtual size: as the node's mempool counts it, with signature operations, where `fee_source` is "
+            "`mempool_entry`; else a quarter of the weight, rounded up.",
+            nullable=True,
+        ),
         col("n_inputs", COUNT, "Number of inputs.", nullable=True),
         col("n_outputs", COUNT, "Number of outputs.", nullable=True),
         col("output_value_sat", BIG, "Value of the outputs.", nullable=True),
@@ -63,7 +69,7 @@ MEMPOOL_TXS = Table(
         col(
             "ancestor_count",
             COUNT,
-            "Number of in-mempool ancestors at entry, itself included.",
+            "Number of in-mempool ancestors when we asked, itself included.",
             nullable=True,
         ),
         col("ancestor_vsize_vb", BIG, "Virtual size of these ancestors, itself included.", nullable=True),
@@ -76,7 +82,13 @@ MEMPOOL_TXS = Table(
         ),
         col("descendant_vsize_vb", BIG, "Virtual size of these descendants, itself included.", nullable=True),
         col("descendant_fees_sat", BIG, "Fees of these descendants, itself included.", nullable=True),
-        col("parents", pa.list_(HASH), "Txids of its parents in the mempool at entry.", nullable=True),
+        col(
+            "parents",
+            pa.list_(HASH),
+            "Txids of its parents in the mempool: when we asked, or at entry where the transaction had left "
+            "by then.",
+            nullable=True,
+        ),
         col(
             "signals_rbf",
             FLAG,
