@@ -101,7 +101,7 @@ def run(  # noqa: PLR0917 - typer passes every option by name
     rpc_url: Annotated[str | None, typer.Option(help="Address of the node's RPC.")] = None,
     cookie_file: Annotated[Path | None, typer.Option(help="The node's RPC cookie file.")] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Serve /metrics, /healthz, /readyz at ADDRESS:PORT.")
+        str | None, typer.Option(help="Serve /metrics, /healthz, /readyz and /events at ADDRESS:PORT.")
     ] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="Form of the log.")] = None,
     log_level: Annotated[
@@ -303,9 +303,9 @@ def _describe(settings: "Settings") -> None:
         from collector.monitor.http import try_address
 
         try_address(settings.metrics, allow_remote=settings.allow_remote_metrics)
-    print(
-        f"would serve /metrics, /healthz, /readyz at {settings.metrics}" if settings.metrics else "no metrics"
-    )
+        print(f"would serve /metrics, /healthz, /readyz and /events at {settings.metrics}")
+    else:
+        print("no metrics")
 
 
 def _table_as_data(table: "Table") -> dict[str, object]:

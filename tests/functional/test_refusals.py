@@ -125,7 +125,7 @@ def test_a_dry_run_says_all_that_would_be_done(
     for words in (
         f"left in {journal}",
         f"add to the dataset {dataset}",
-        f"/readyz at {address}",
+        f"/readyz and /events at {address}",
         "every 300 s",
     ):
         assert words in said
