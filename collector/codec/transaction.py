@@ -39,7 +39,7 @@ from gpuhash.packing import Offsets
 compiled = compiler(__package__)
 
 FEW: Final = 8  # up to this many transactions decode faster one by one
-KEEP_US: Final = 10_000_000  # after so long no event needs a transaction: it was published with its block
+KEEP_US: Final = 10_000_000  # what no event has taken by then was published because of its block
 MOST_KEPT: Final = 50_000  # we ask the node by RPC for a transaction that was dropped too early
 MOST_SEEN: Final = 200_000  # how many digests each of the two generations holds
 

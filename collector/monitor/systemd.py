@@ -38,7 +38,7 @@ class Notifier:
             self._thread.start()
 
     def ready(self) -> None:
-        """Tell systemd that the service has started: every node is followed."""
+        """Tell systemd that the service has started: each node has its thread, also one that is away."""
         self._send("READY=1")
 
     def stopping(self) -> None:

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings, stop: threading.Event) -> int:
-    """Record all nodes until `stop` is set; return exit status 0 when everything received is in Parquet.
+    """Record all nodes until `stop`; return 0 when all that was received is in Parquet or in the journal.
 
     Raises CollectorError, with nothing written, when the dataset cannot be used or no node answers. When at
     least one node answers, the service starts and waits for the others. Raises the error of a node that
