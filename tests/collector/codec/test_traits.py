@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gpuhash
@@ -38,6 +38,9 @@ controls = st.sampled_from([TAPROOT_CONTROL_BLOCK, b"\xc0" + bytes(64), b"\xc0" 
 stacks = st.lists(scripts | controls | st.binary(max_size=4), max_size=4).map(tuple)
 leaves = st.tuples(scripts, controls) | st.tuples(scripts, controls, st.just(b"\x50annex"))
 values = st.integers(0, 700) | st.integers(0, 10**9)
+ONE_OF_NO_KEYS = RegtestTransaction(  # OP_1 OP_CHECKMULTISIG as the last item of a witness
+    (TxInput(b"\x07" * 32, 0, b"", (b"\x51\xae",)),), (TxOutput(600, b"\x51"),)
+)
 
 
 @st.composite
@@ -66,6 +69,7 @@ def traits_of(raws: Sequence[bytes], spent: Sequence[Sequence[str]] | None = Non
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(transactions(), min_size=1, max_size=4))
+@example([(ONE_OF_NO_KEYS, ["witness_v0_scripthash"])])
 def test_traits_are_those_of_the_plain_way(drawn: list[tuple[RegtestTransaction, list[str]]]) -> None:
     """Scripts made of the pieces that matter, whole and cut off, in inputs, outputs and witnesses."""
     raws = [transaction.raw for transaction, _ in drawn]
