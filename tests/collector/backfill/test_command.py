@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -135,8 +136,15 @@ def test_a_killed_run_goes_on_and_every_row_is_there_once(
 
 
 def files_of(dataset: Dataset) -> set[tuple[Path, int]]:
-    """Return every Parquet file of a dataset, with the time at which it was written."""
-    return {(path, path.stat().st_mtime_ns) for path in dataset.folder.rglob("*.parquet")}
+    """Return every Parquet file of a dataset, with the time at which it was written.
+
+    A running backfill may remove a file while we look.
+    """
+    found = set()
+    for path in dataset.folder.rglob("*.parquet"):
+        with suppress(FileNotFoundError):
+            found.add((path, path.stat().st_mtime_ns))
+    return found
 
 
 def test_what_a_kill_leaves_between_two_files_is_made_again(
