@@ -43,6 +43,11 @@ journal.recover(dataset)
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 
+def lift_when_blocked():
+    while "cannot use the journal" not in journal.blocked:
+        time.sleep(0.01)
+    limit(free)
+
 def write(numbers):
     messages = [message(number) for number in numbers]
     journal.append_messages(messages)
@@ -58,8 +63,10 @@ with capture_logs() as logs:
     limit(2_000)
     assert journal.seal(dataset) == []
     assert "dataset" in journal.blocked or "parquet" in journal.blocked, journal.blocked
-    threading.Timer(0.5, limit, [free]).start()
+    lifting = threading.Thread(target=lift_when_blocked, daemon=True)
+    lifting.start()
     write(range(300, 400))
+    lifting.join(20)
     assert "cannot use the journal" not in journal.blocked, journal.blocked
     journal.seal(dataset)
     assert journal.blocked == ""
