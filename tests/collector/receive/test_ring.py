@@ -1,5 +1,6 @@
 """Test the ring between the receiver and the collector: order, room, kills and damage."""
 
+import gc
 import os
 import resource
 import subprocess
@@ -76,6 +77,7 @@ def test_a_full_ring_refuses_until_there_is_room(tmp_path: Path) -> None:
 
 def test_a_ring_that_finds_no_room_leaves_no_open_file(tmp_path: Path) -> None:
     """A full disk is waited for by trying again, so no attempt may keep a descriptor."""
+    gc.collect()  # what an earlier test left open must not be closed meanwhile, and its number used again
     before = set(Path("/proc/self/fd").iterdir())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIN_CAPACITY_BYTES // 2, limits[1]))
@@ -84,7 +86,7 @@ def test_a_ring_that_finds_no_room_leaves_no_open_file(tmp_path: Path) -> None:
             new_ring(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert set(Path("/proc/self/fd").iterdir()) == before
+    assert set(Path("/proc/self/fd").iterdir()) <= before
     assert not list(tmp_path.iterdir())
 
 
