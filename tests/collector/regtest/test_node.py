@@ -30,8 +30,8 @@ def is_running(process_id: int | None) -> bool:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait up to ten seconds until `condition` holds; return whether it does."""
-    deadline = time.monotonic() + 10
+    """Wait up to a minute until `condition` holds; return whether it does."""
+    deadline = time.monotonic() + 60
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()
