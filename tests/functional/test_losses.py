@@ -43,6 +43,7 @@ def test_lost_messages_are_named_and_made_good(
     (lost_block,) = rpc.call("generatetodescriptor", 1, "raw(51)")
     send(rpc, wallet, 5)
     relay.wait_received(rpc)
+    wait_until(lambda: relay.n_lost >= 12)
     relay.losing = set()
     assert relay.n_lost == 12
     before = collector.log.stat().st_size
