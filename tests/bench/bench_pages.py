@@ -17,7 +17,6 @@ import math
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from typing import Any, Final, NamedTuple
 from analysis.database import open_database
 from analysis.engine import build
 from analysis.serve.pages import STATIC
+from collector.regtest.node import free_ports
 from tests.analysis.report.chromium import BROWSERS, browser
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate
@@ -86,8 +86,7 @@ class Server(NamedTuple):
 @contextmanager
 def served(database: Path) -> Iterator[Server]:
     """Serve a database in a process of its own; give it when it listens, and stop it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [
         sys.executable,
         "-m",

@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from analysis.serve.bounded_server import MAX_CONNECTIONS
+from collector.regtest.node import free_ports
 from tests.analysis.serve.conftest import Site
 
 N_IDLE = 1000
@@ -58,8 +59,7 @@ def test_a_request_has_a_limit_however_fast_it_comes(site: Site, n_bytes: int, s
 
 def test_the_command_serves_and_ends_with_0(served_database: Path, tmp_path: Path) -> None:
     """`pool-analysis serve` says where it listens, answers there, and SIGTERM ends it without an error."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [sys.executable, "-m", "analysis", "serve", "--database", served_database, "--address", address]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(

@@ -9,6 +9,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Literal
 
+from collector.regtest.node import free_ports
+
 Mode = Literal["pass", "refuse", "hang", "drip", "freeze", "endless", "gzip"]
 CHUNK_BYTES = 65536
 LINK_TIMEOUT_S = 30
@@ -39,7 +41,8 @@ class Proxy:
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._listener: socket.socket | None = None
-        self.port = self._listen(0)
+        (self.port,) = free_ports(1)
+        self._listen()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"proxy-{port}", daemon=True)
         self._thread.start()
@@ -59,7 +62,7 @@ class Proxy:
                     self._drop(each)
                 self._close_listener()
             elif self._listener is None:
-                self._listen(self.port)
+                self._listen()
             if mode == "freeze":
                 self._frozen |= set(self._links)
         self._wake.send(b"x")
@@ -77,10 +80,9 @@ class Proxy:
         self._wake.close()
         self._woken.close()
 
-    def _listen(self, port: int) -> int:
-        self._listener = socket.create_server(("127.0.0.1", port))
+    def _listen(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         self._selector.register(self._listener, selectors.EVENT_READ)
-        return int(self._listener.getsockname()[1])
 
     def _close_listener(self) -> None:
         if self._listener is not None:
