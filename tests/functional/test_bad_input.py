@@ -1,6 +1,7 @@
 """Test that a fault of node, settings or dataset ends in one clear sentence, status 1 and no write."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ from collector.dataset.schema import BLOCKS, DATASET_MARKER
 from collector.errors import DatasetError
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest import node as regtest_node
-from collector.regtest.node import free_ports
 from tests.rights import without_rights
 
 pytestmark = pytest.mark.bitcoind
@@ -61,6 +61,14 @@ def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """Hold a port that nothing listens on, so that connections to it are refused."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
+
 def reach(node: RegtestNode, dataset: Path) -> list[object]:
     """Return the command-line flags for this node and dataset."""
     return ["--rpc-url", node.rpc_url, "--cookie-file", node.cookie_path, "--dataset", dataset]
@@ -90,11 +98,10 @@ def test_a_missing_topic(run: Run, mute: RegtestNode, dataset: Path) -> None:
     assert_said(said, "add zmqpubrawtx=tcp://127.0.0.1:", "bitcoin.conf", dataset=dataset)
 
 
-def test_an_unreachable_node(run: Run, node: RegtestNode, dataset: Path) -> None:
+def test_an_unreachable_node(run: Run, node: RegtestNode, dataset: Path, deaf_port: int) -> None:
     """The error gives the address at which no node answers."""
-    (port,) = free_ports(1)
-    flags = [*reach(node, dataset), "--chain", "regtest", "--rpc-url", f"http://127.0.0.1:{port}"]
-    assert_said(run(*flags), f"127.0.0.1:{port}", "is bitcoind running", dataset=dataset)
+    flags = [*reach(node, dataset), "--chain", "regtest", "--rpc-url", f"http://127.0.0.1:{deaf_port}"]
+    assert_said(run(*flags), f"127.0.0.1:{deaf_port}", "is bitcoind running", dataset=dataset)
 
 
 def test_a_node_that_is_not_running(run: Run, tmp_path: Path, dataset: Path) -> None:
@@ -112,13 +119,14 @@ def test_a_wrong_cookie(run: Run, node: RegtestNode, tmp_path: Path, dataset: Pa
     assert "hunter2" not in said[1]
 
 
-def test_a_closed_zmq_port(run: Run, node: RegtestNode, tmp_path: Path, dataset: Path) -> None:
+def test_a_closed_zmq_port(
+    run: Run, node: RegtestNode, tmp_path: Path, dataset: Path, deaf_port: int
+) -> None:
     """A ZMQ address where nobody publishes is an error, instead of a collector that receives nothing."""
-    (port,) = free_ports(1)
     config = tmp_path / "c.toml"
-    config.write_text(f'[[node]]\nzmq = {{ rawtx = "tcp://127.0.0.1:{port}" }}\n')
+    config.write_text(f'[[node]]\nzmq = {{ rawtx = "tcp://127.0.0.1:{deaf_port}" }}\n')
     said = run(*reach(node, dataset), "--chain", "regtest", "--config", config)
-    assert_said(said, "rawtx", f"127.0.0.1:{port}", dataset=dataset)
+    assert_said(said, "rawtx", f"127.0.0.1:{deaf_port}", dataset=dataset)
 
 
 def test_an_unknown_setting(run: Run, tmp_path: Path, dataset: Path) -> None:
