@@ -16,7 +16,7 @@ from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
 from collector.regtest.node import free_ports
 from tests.functional.replay import wait_published
-from tests.functional.running import SCRAPE_S, samples
+from tests.functional.running import SCRAPE_S, samples, wait_quiet
 
 DEADLINE_S = 180.0  # a first start compiles, perhaps on a busy machine
 SETTINGS = """\
@@ -84,23 +84,15 @@ class CollectorProcess:
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.05)
 
-    def wait_taken(self, *, in_step: bool = True) -> None:
+    def wait_taken(self) -> None:
         """Wait until the collector has taken all that the node has published up to now.
 
-        That is so when two scrapes in a row count the same messages, and none is queued. With `in_step` the
-        collector must also be in step with the node's mempool.
+        It is then also in step with the node's mempool.
         """
         wait_published(self._node.client())
         deadline = time.monotonic() + DEADLINE_S
-        before: dict[str, float] = {}
-        while True:
-            now = self.samples()
-            is_taken = now["messages_total"] == before.get("messages_total") and not now["queued_messages"]
-            if is_taken and (now["in_step"] or not in_step):
-                return
+        while not wait_quiet(self.url)["in_step"]:
             assert time.monotonic() < deadline, self.log.read_text()
-            before = now
-            time.sleep(SCRAPE_S)
 
     def wait_complete(self) -> None:
         """Wait until the collector has made every row of what the node has published up to now."""

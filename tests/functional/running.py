@@ -19,6 +19,7 @@ from tests.functional.replay import wait_published
 
 DEADLINE_S = 180.0  # a first start compiles, perhaps on a busy machine
 SCRAPE_S = 0.15
+LAST_TURN = "last_turn_timestamp_seconds"
 
 
 def settings_for(dataset: Path, **nodes: RegtestNode) -> Settings:
@@ -42,23 +43,38 @@ def samples(url: str, **labels: str) -> dict[str, float]:
     return found
 
 
+def wait_quiet(url: str, **labels: str) -> dict[str, float]:
+    """Wait for two turns in a row without a message, and return the samples with these labels after them.
+
+    In a seal the samples stand still while messages come, and the turn that ends first may have begun before
+    the call.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    n_turns, before = 0, samples(url, **labels)
+    while n_turns < 2:
+        assert time.monotonic() < deadline, before
+        time.sleep(SCRAPE_S)
+        now = samples(url, **labels)
+        if now["messages_total"] != before["messages_total"] or now["queued_messages"]:
+            n_turns = 0
+        elif now[LAST_TURN] != before.get(LAST_TURN):
+            n_turns += 1
+        before = now
+    return before
+
+
 def wait_complete(settings: Settings, *nodes: RegtestNode) -> None:
     """Wait until the collector has made every row of what these nodes have published up to now.
 
-    That is so when two scrapes in a row count the same messages, and none is queued or waits for a row.
+    That is so when it has taken all messages, and none waits for a row.
     """
     for node in nodes:
         wait_published(node.client())
     deadline = time.monotonic() + DEADLINE_S
-    before: dict[str, float] = {}
-    while True:
-        now = samples(f"http://{settings.metrics}")
-        is_taken = now["messages_total"] == before.get("messages_total")
-        if is_taken and not now["queued_messages"] and not now["waiting_messages"]:
-            return
-        assert time.monotonic() < deadline, now
-        before = now
-        time.sleep(SCRAPE_S)
+    names = {watched.rpc_url: watched.name for watched in settings.node}
+    for node in nodes:
+        while wait_quiet(f"http://{settings.metrics}", node=names[node.rpc_url])["waiting_messages"]:
+            assert time.monotonic() < deadline, node.rpc_url
 
 
 @contextmanager
