@@ -13,7 +13,7 @@ import pytest
 from collector.fetch.data_sets import RemoteFile
 from collector.fetch.download import Downloader
 
-STALL_S = 0.5
+STALL_S = 10.0
 
 Misbehaviour = Callable[["Handler", bytes], bool]  # answers itself and returns True, or leaves it to us
 
@@ -121,7 +121,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def downloader() -> Iterator[Downloader]:
-    """Make a downloader that loses patience quickly."""
+    """Make a downloader that asks again at once; a test of slow servers sets its patience."""
     made = Downloader(stall_s=STALL_S, attempts=3, first_pause_s=0.001)
     yield made
     made.session.close()

@@ -222,6 +222,7 @@ def test_a_server_that_states_no_size_cannot_send_without_end(
 @pytest.mark.parametrize("where", ["body", "header", "nothing"])
 def test_a_server_that_drips_is_given_up(site: Site, downloader: Downloader, cache: Path, where: str) -> None:
     """A byte now and then resets no time limit: not in the body, and not in the header."""
+    downloader.stall_s = 0.5
     file = site.put("/file.bin", CONTENT)
     end = threading.Event()
 
@@ -248,6 +249,7 @@ def test_a_server_that_drips_is_given_up(site: Site, downloader: Downloader, cac
 
 def test_after_a_stall_the_same_command_goes_on(site: Site, downloader: Downloader, cache: Path) -> None:
     """What a stalled server has sent is kept."""
+    downloader.stall_s = 2
     file = site.put("/file.bin", CONTENT)
     end = threading.Event()
 
@@ -267,6 +269,7 @@ def test_after_a_stall_the_same_command_goes_on(site: Site, downloader: Download
 
 def test_an_answer_that_has_ended_is_no_stall(site: Site, downloader: Downloader, cache: Path) -> None:
     """A file that has arrived counts, also where its end is noticed late: no connection is left to break."""
+    downloader.stall_s = 2
     file = site.put("/file.bin", CONTENT)
 
     def linger(n_bytes: int, _: int | None) -> None:
