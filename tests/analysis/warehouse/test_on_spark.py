@@ -32,6 +32,7 @@ from tests.bench.planted_world import Size, simulate
 
 SIZE: Final = Size(n_blocks=80, entering=24, taken=18)
 MODELS: Final = (*load_catalog().layer("staging"), *load_catalog().layer("marts"))
+REPEAT: Final = "models are drawn; POOL_TEST_SPARK=all computes this one in each run"
 CONFLICT: Final = CASES / "block_pool" / "tag_payout_conflict_unknown"
 Relation = Callable[[str], pa.Table]
 
@@ -50,7 +51,7 @@ def test_model_has_the_rows_of_duckdb(spark: Any, world: Relation, model: Model)
     """A model on Spark, made of the relations that DuckDB made, equals the model in DuckDB."""
     found = compute(spark, model, world)
 
-    assert difference(world(model.name), found, model.grain) == ""
+    assert difference(world(model.name), found, model.grain) == "", REPEAT
 
 
 def test_a_dataset_becomes_marts(spark: Any, tmp_path: Path) -> None:
