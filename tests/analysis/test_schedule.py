@@ -248,6 +248,7 @@ def forget_looks(database: Path) -> None:
     state.write_text(json.dumps(facts))
 
 
+@pytest.mark.timeout(900)
 def test_every_mart_of_other_processes_is_that_of_one(tmp_path: Path) -> None:
     """Ranges and whole marts are handed out, day after day, and a process is killed: no bit differs.
 

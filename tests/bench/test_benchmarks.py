@@ -37,6 +37,7 @@ NEEDS_BROWSER = pytest.mark.skipif(
 
 
 @pytest.mark.bitcoind
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[NEEDS_BROWSER] * (name == "live")) for name in BENCHMARKS]
 )
