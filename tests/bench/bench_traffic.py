@@ -31,6 +31,7 @@ REGTEST_BITS = bytes.fromhex("ffff7f20")
 REGTEST_TARGET = 0x7FFFFF << (8 * 29)
 FIRST_HEIGHT = 200
 FIRST_TIP = bytes(range(32))
+PATIENCE_MS = 60_000  # with a subscription or a message that must come
 _frame = struct.Struct("<BI")  # topic, size of the body
 
 
@@ -269,7 +270,8 @@ def be_node(folder: Path, cpu: str, *, is_full: bool) -> None:
     txids: list[str] = []
     if is_full:
         txids, frames = take_in(frames, answers), []
-    socket = zmq.Context().socket(zmq.PUB)
+    socket = zmq.Context().socket(zmq.XPUB)  # as PUB, and it hears of subscriptions
+    socket.set(zmq.RCVTIMEO, PATIENCE_MS)
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.LINGER, 60_000)
     endpoint = f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
@@ -277,9 +279,13 @@ def be_node(folder: Path, cpu: str, *, is_full: bool) -> None:
     server = serve(answers, endpoint, txids, lambda: counters[0])
     print(endpoint, f"http://127.0.0.1:{server.server_port}", len(frames), len(txids), flush=True)
     names = [topic.encode() for topic in ZMQ_TOPICS]
+    heard: set[bytes] = set()  # topics that somebody subscribes to; messages of others would be lost
     at = n_passing = 0
 
     def publish(topic: int, body: bytes) -> None:
+        while names[topic] not in heard:
+            wanted = socket.recv()[1:]
+            heard.update(name for name in names if name.startswith(wanted))
         socket.send_multipart([names[topic], body, counters[topic].to_bytes(4, "little")])
         counters[topic] += 1
 
