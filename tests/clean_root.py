@@ -26,7 +26,7 @@ from typing import Final
 import yaml
 
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DEPLOY: Final = ROOT / "collector" / "deploy"

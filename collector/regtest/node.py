@@ -6,18 +6,13 @@ block and at exit. On Linux the kernel kills it when this process is killed.
 
 import atexit
 import contextlib
-import fcntl
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -28,6 +23,7 @@ from collector.dataset.schema import ZMQ_TOPICS
 from collector.errors import CollectorError, NodeRefused, NodeUnavailable, RegtestError
 from collector.node.rpc import RpcClient
 from collector.regtest.bitcoind import Bitcoind
+from collector.regtest.ports import free_ports
 
 log = structlog.get_logger(__name__)
 
@@ -38,9 +34,6 @@ TERMINATE_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.05
 START_ATTEMPTS: Final = 3
 LOG_LINES_IN_ERROR: Final = 3
-FIRST_PORT: Final = 10_240
-KERNELS_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")  # for connections and for "any port"
-PORT_ATTEMPTS: Final = 1000
 
 # Defaults differ between versions of Bitcoin Core and Knots; with these options all of them behave alike.
 COMMON_OPTIONS: Final = (
@@ -286,70 +279,6 @@ class RegtestNode:
 
 class _PortTakenError(RegtestError):
     """Means that the node could not bind a port that was free a moment before."""
-
-
-_drawing = threading.Lock()
-_drawn: set[int] = set()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return `count` different TCP ports that nothing listens on at 127.0.0.1 right now.
-
-    They are ports that the kernel gives to nobody by itself, and no process of this user draws them again
-    while this one lives. Without such ports they are any that are free.
-    """
-    ports = _ports_to_draw()
-    found: list[int] = []
-    with _drawing:
-        for _ in range(PORT_ATTEMPTS if ports else 0):
-            if len(found) == count:
-                break
-            port = random.SystemRandom().choice(ports)
-            if port not in _drawn and _is_free(port) and _is_reserved(port):
-                _drawn.add(port)
-                found.append(port)
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count - len(found))]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return found + [int(each.getsockname()[1]) for each in sockets]
-
-
-def _ports_to_draw() -> range:
-    """Return the ports below those of which the kernel takes one by itself; none if we do not know them."""
-    try:
-        return range(FIRST_PORT, int(KERNELS_PORTS.read_text().split()[0]))
-    except OSError:
-        return range(0)
-
-
-def _is_free(port: int) -> bool:
-    """Return whether a port at 127.0.0.1 can be bound."""
-    with socket.socket() as trial:
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def _is_reserved(port: int) -> bool:
-    """Reserve a port until this process ends; return whether no other process has done so.
-
-    The lock is on one byte of a file, so it goes with the process and needs no open file for each port.
-    """
-    try:
-        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except OSError:
-        return False
-    return True
-
-
-@cache
-def _reservations() -> int:
-    """Open this user's file of reserved ports, for the life of this process; nothing is written to it."""
-    path = Path(tempfile.gettempdir()) / f"regtest-ports-{os.getuid()}"
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def _start_failure(status: int, messages: Path, datadir: Path) -> RegtestError:

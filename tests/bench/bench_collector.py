@@ -61,7 +61,7 @@ from collector.mempool.entries import PendingEntry, mempool_tx_row
 from collector.node.rpc import RpcClient
 from collector.receive.records import Message
 from collector.receive.source import MessageSource
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from collector.service.memory import collect_garbage_seldom
 from collector.service.session import GATHER_ITEMS
 from collector.unneeded import hide_unneeded

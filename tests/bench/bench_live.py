@@ -27,7 +27,7 @@ import zmq
 
 from analysis.engine import build
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from tests.analysis.report.chromium import Tab, browser
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate

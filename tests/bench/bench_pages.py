@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 from analysis.database import open_database
 from analysis.engine import build
 from analysis.serve.pages import STATIC
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from tests.analysis.report.chromium import BROWSERS, browser
 from tests.bench.planted_files import write_world
 from tests.bench.planted_world import Size, simulate

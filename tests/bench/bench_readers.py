@@ -36,7 +36,7 @@ from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer
 from collector.monitor.live_rows import COLUMNS, MAX_ROWS, LiveRows
 from collector.monitor.metrics import Metrics
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 
 N_READERS = 20
 LATE_S = 5.0

@@ -14,7 +14,7 @@ import zmq
 
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from tests.functional.replay import wait_published
 from tests.functional.running import SCRAPE_S, samples, wait_quiet
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from collector.config import NodeSettings, Settings
 from collector.regtest import RegtestNode
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from collector.service import service
 from tests.functional.replay import wait_published
 

@@ -15,7 +15,7 @@ from collector.cli import main
 from collector.dataset.open import Dataset
 from collector.journal.journal import Journal
 from collector.regtest import RegtestNode, find_bitcoind
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 
 pytestmark = pytest.mark.bitcoind
 Run = Callable[..., str]

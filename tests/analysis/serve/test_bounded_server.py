@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from analysis.serve.bounded_server import MAX_CONNECTIONS
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from tests.analysis.serve.conftest import Site
 
 N_IDLE = 1000

@@ -20,7 +20,7 @@ from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer
 from collector.monitor.live_rows import MAX_ROWS, LiveRows
 from collector.monitor.metrics import Metrics, NodeState
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from tests.analysis.report.chromium import browser
 from tests.analysis.serve.conftest import Site, copied, wait_for
 from tests.analysis.serve.hostile_world import EVIL, NODE, POOL_NAME

@@ -20,7 +20,7 @@ from collector.monitor.health import Health
 from collector.monitor.http import MAX_CONNECTIONS, MonitorServer
 from collector.monitor.live_rows import COLUMNS, LiveRows
 from collector.monitor.metrics import Metrics
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from tests.collector.journal.journal_files import message
 
 ARRIVAL = {

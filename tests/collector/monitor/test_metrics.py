@@ -18,7 +18,7 @@ from collector.monitor.health import Health
 from collector.monitor.http import MonitorServer
 from collector.monitor.metrics import Metrics, NodeState
 from collector.receive.records import Message
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 
 
 def state(*, in_step: bool = True, away: bool = False, waiting_s: float = 0.0) -> NodeState:

@@ -17,7 +17,7 @@ from collector.receive.process import ABANDON_S, MAX_FRAME_BYTES, may_mean
 from collector.receive.records import Message, Notice
 from collector.receive.ring import Ring
 from collector.receive.source import MessageSource
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 
 TIMEOUT_S = 60.0
 Inbox = queue.SimpleQueue[Any]

@@ -14,7 +14,7 @@ import zmq
 
 from collector.errors import RegtestError
 from collector.regtest import Bitcoind, RegtestNode, make_wallet
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 from collector.regtest.wallet import pay
 
 pytestmark = pytest.mark.bitcoind

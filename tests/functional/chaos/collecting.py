@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.regtest import RegtestNode
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 
 PATIENCE_S = 180.0  # a first start compiles, perhaps on a busy machine
 MOST_FAILURES = 5

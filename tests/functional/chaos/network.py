@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Literal
 
-from collector.regtest.node import free_ports
+from collector.regtest.ports import free_ports
 
 Mode = Literal["pass", "refuse", "hang", "drip", "freeze", "endless", "gzip"]
 CHUNK_BYTES = 65536

@@ -5,15 +5,15 @@ import sys
 
 import pytest
 
-from collector.regtest import node
-from collector.regtest.node import KERNELS_PORTS, free_ports
+from collector.regtest import ports
+from collector.regtest.ports import KERNELS_PORTS, free_ports
 
 # Draws four ports of a few, says which, and keeps them until its input ends.
 DRAWING = """
 import sys
-from collector.regtest import node
-node._ports_to_draw = lambda: range(int(sys.argv[1]), int(sys.argv[2]))
-print(*node.free_ports(4), flush=True)
+from collector.regtest import ports
+ports._ports_to_draw = lambda: range(int(sys.argv[1]), int(sys.argv[2]))
+print(*ports.free_ports(4), flush=True)
 sys.stdin.read()
 """
 
@@ -34,7 +34,7 @@ def ports_of(process: "subprocess.Popen[str]") -> set[int]:
 def test_a_port_is_none_that_the_kernel_takes_by_itself() -> None:
     """A connection of another process never takes a port between its draw and its use."""
     first, last = map(int, KERNELS_PORTS.read_text().split())
-    if first < node.FIRST_PORT + 1000:
+    if first < ports.FIRST_PORT + 1000:
         pytest.skip("the kernel takes nearly all ports by itself")
 
     assert [port for port in free_ports(50) if first <= port <= last] == []
@@ -44,7 +44,7 @@ def test_no_two_processes_draw_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a dozen ports, two other processes and this one, twice, draw no port again."""
     (below,) = free_ports(1)
     few = range(below + 1, below + 13)
-    monkeypatch.setattr(node, "_ports_to_draw", lambda: few)
+    monkeypatch.setattr(ports, "_ports_to_draw", lambda: few)
     with drawing(few) as first:
         theirs = ports_of(first)
         with drawing(few) as second:
