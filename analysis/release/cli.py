@@ -8,6 +8,7 @@ import typer
 
 from analysis.command_options import DatabaseArgument, DatabaseOption, chosen_database
 from analysis.errors import ReleaseError
+from analysis.row_output import inert
 
 
 def release(  # noqa: PLR0917 - typer passes every option by name
@@ -59,11 +60,11 @@ def verify(
 
     verdict = verify_release(folder, dataset)
     for fault in verdict.faults:
-        typer.echo(fault, err=True)
+        typer.echo(inert(fault), err=True)
     if verdict.other_software:
         typer.echo("other software rebuilt than built:", err=True)
     for fact in verdict.other_software:
-        typer.echo(f"  {fact}", err=True)
+        typer.echo(f"  {inert(fact)}", err=True)
     if verdict.faults:
         raise ReleaseError(f"{folder} is not what was released: faults: {len(verdict.faults)}, named above")
     rebuilt = (

@@ -140,6 +140,21 @@ def test_a_changed_missing_or_added_file_is_named(copy: Path) -> None:
     assert "marts/more.parquet is not in SHA256SUMS" in result.stderr
 
 
+def test_what_a_release_says_cannot_act_on_a_terminal(copy: Path) -> None:
+    """Names of files and facts of the manifest are shown without the control characters in them."""
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["facts"]["commit"] = "\x1b]0;owned\x07"
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    of_facts = resealed(copy)
+    (copy / "\x1b[2Jadded").write_text("")
+
+    of_names = run("verify", copy)
+
+    assert "commit is \ufffd]0;owned\ufffd in the release" in of_facts.stderr
+    assert "\ufffd[2Jadded is not in SHA256SUMS" in of_names.stderr
+    assert "\x1b" not in of_facts.stderr + of_names.stderr
+
+
 def test_a_changed_number_is_found_behind_correct_checksums(copy: Path) -> None:
     """Whoever changes a mart and its checksum is found out by the dataset; another packing is no change."""
     marts = copy / "marts"
