@@ -235,8 +235,11 @@ def _text(root: ET.Element, text: str, left: float, base: float, *, size: int, w
 
 
 def _in_light(svg: str) -> str:
-    """Return an SVG in which each CSS variable, `var(--name)`, is replaced by its value on the light page."""
-    return _VARIABLE.sub(lambda found: _colours()[found[1]], svg)
+    """Return an SVG in which each CSS variable, `var(--name)`, is replaced by its value on the light page.
+
+    A name that the style sheet does not have, as in a text of a chart, stays as it is.
+    """
+    return _VARIABLE.sub(lambda found: _colours().get(found[1], found[0]), svg)
 
 
 @cache

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,15 @@ def test_every_figure_stands_alone(filled_content: Page) -> None:
         ids = re.findall(r' id="([^"]+)"', svg)
         assert len(ids) == len(set(ids))
         assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= set(ids)
+
+
+def test_a_text_may_look_like_a_css_variable(filled_content: Page) -> None:
+    """A name that the style sheet does not have stays as it is in a saved figure."""
+    figure = replace(next(figures(filled_content)), title="pool var(--x)")
+
+    svg = unquote(saved_files.svg_download(figure).uri.split(",", 1)[1])
+
+    assert "pool var(--x)" in svg
 
 
 def test_every_figure_says_what_it_rests_on_and_by_which_method(filled_content: Page) -> None:
