@@ -150,16 +150,22 @@ def _try_lock(nvml: Any, handle: Any, mhz: int) -> None:
 
 @contextlib.contextmanager
 def _restored_clocks(nvml: Any, handle: Any) -> Iterator[None]:
-    """Reset the GPU's clocks when the `with` block ends, even if SIGTERM ends it."""
+    """Reset the GPU's clocks when the `with` block ends, even if SIGTERM ends it or comes just then."""
+
+    def reset() -> None:
+        # Without the right to lock clocks, no clock was locked, and a reset is refused too.
+        with contextlib.suppress(nvml.NVMLError_NoPermission):
+            nvml.nvmlDeviceResetGpuLockedClocks(handle)
 
     def stop(number: int, _frame: FrameType | None) -> None:
+        reset()  # here as well: the signal may come at the end, just before the reset
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-        # Without the right to lock clocks, no clock was locked, and a reset is refused too.
-        with contextlib.suppress(nvml.NVMLError_NoPermission):
-            nvml.nvmlDeviceResetGpuLockedClocks(handle)
+        try:
+            reset()
+        finally:
+            signal.signal(signal.SIGTERM, before)

@@ -142,6 +142,31 @@ def test_clocks_are_reset_whatever_happens(failure: BaseException | str) -> None
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_clocks_are_reset_when_sigterm_comes_at_the_very_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SIGTERM just before the clocks are reset does not end the process while they are locked."""
+    gpu = ScriptedGpu()
+    ended_at: list[int] = []
+    signals = iter([signal.SIGTERM])
+
+    def reset(_handle: int) -> None:
+        if gpu.mhz == min(CLOCKS):  # the sweep is over
+            for number in signals:
+                os.kill(os.getpid(), number)
+        gpu.reset()
+
+    monkeypatch.setattr(gpu.nvml, "nvmlDeviceResetGpuLockedClocks", reset)
+    before = signal.signal(signal.SIGTERM, lambda *_: ended_at.append(gpu.mhz))
+    try:
+        with pytest.raises(SystemExit):
+            run(gpu)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert next(signals, None) is None
+    assert ended_at == []
+    assert gpu.mhz == max(CLOCKS)
+
+
 def test_nothing_is_touched_without_the_word_of_the_caller() -> None:
     """Without allow_clock_changes the sweep is refused and no clock is changed."""
     gpu = ScriptedGpu()
