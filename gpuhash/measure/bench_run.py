@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gpuhash import reference
 from gpuhash.backend import choose
-from gpuhash.errors import BackendUnavailableError, InvalidInputError, UnknownAlgorithmError
+from gpuhash.errors import BackendUnavailableError, GpuhashError, InvalidInputError, UnknownAlgorithmError
 from gpuhash.measure import bench as benchmark
 from gpuhash.measure import document, machine, peers, plot, report, stages, tables, whole_file
 from gpuhash.measure.bench import SEARCH, Case, Result
@@ -202,17 +202,25 @@ def grid_of(chosen: list[str]) -> Iterator[Case]:
 
 
 def measure_peers(chosen: list[str], names: list[str]) -> Iterator[peers.PeerResult]:
-    """Run hashcat and openssl, where they are installed, in turn with ours; yield the speed of each."""
+    """Run hashcat and openssl, where they are installed, in turn with ours; yield the speed of each.
+
+    A program that gives no speed is named on standard error, and the others are run all the same.
+    """
     for backend in names:
         if backend == "reference":
             continue
         for name in peers.with_peers(chosen):
             which = None if name == SEARCH else algorithm(name)
             ours = partial(_kernel_rate, stages.beside_peer(backend, which))
-            for result in (
-                peers.beside_hashcat(name, backend, ours),
-                peers.beside_openssl(name, backend, stages.PEER_BYTES, ours),
+            for beside in (
+                partial(peers.beside_hashcat, name, backend, ours),
+                partial(peers.beside_openssl, name, backend, stages.PEER_BYTES, ours),
             ):
+                try:
+                    result = beside()
+                except GpuhashError as error:
+                    typer.echo(f"{name} on {backend} is not compared: {error}", err=True)
+                    continue
                 if result is not None:
                     yield result
 

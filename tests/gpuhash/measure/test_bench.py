@@ -331,6 +331,22 @@ def test_peers_that_are_missing_or_fail(tmp_path: Path, monkeypatch: pytest.Monk
     assert peers.beside_hashcat("sha256d", "cpu", lambda: 1.0) is None
 
 
+def test_a_peer_without_a_speed_does_not_end_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program that fails is named on standard error, and the next one is compared."""
+    program(tmp_path, "hashcat", "No OpenCL-compatible platform found.")
+    program(tmp_path, "openssl", "+DT:sha256:1:64\n+F:22:sha256:324000000.00")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(bench_run, "_kernel_rate", lambda _stage: 1e6)
+
+    compared = list(bench_run.measure_peers(["sha256"], ["cpu"]))
+
+    assert [result.peer for result in compared] == ["openssl speed -bytes 64"]
+    shown = capsys.readouterr().err
+    assert "sha256 on cpu is not compared: hashcat -m 1400 gave no speed: No OpenCL" in shown
+
+
 def test_operations_per_hash_follow_from_the_algorithm() -> None:
     """One more block costs one more compression or permutation; a search costs less than two."""
     sha256 = [
