@@ -304,7 +304,8 @@ class _Search:
 def block_order(which: Algorithm, limits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the message numbers sorted by number of blocks, so that the threads of a warp end together."""
     sha2 = kernel_calls.module_of(which) == "sha256"
-    blocks = np.diff(limits) // (SHA256_BLOCK_BYTES if sha2 else RATE_BYTES)
+    block_bytes, least_padding = (SHA256_BLOCK_BYTES, 9) if sha2 else (RATE_BYTES, 1)
+    blocks = (np.diff(limits) + (least_padding - 1)) // block_bytes + 1
     return np.argsort(blocks, kind="stable")
 
 

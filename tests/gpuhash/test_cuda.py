@@ -334,3 +334,19 @@ def test_the_benchmark_times_all_stages_of_a_gpu(start: Start) -> None:
     assert node.limit_hashes_per_s == pytest.approx(2 * 1980e6 / 42.6, rel=0.01)
     assert "2 SMs, 1980 MHz" in search.limit_formula
     assert results[-1].limit_hashes_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("which", "lengths", "order"),
+    [
+        (Algorithm.SHA256, [60, 10, 62, 5, 56, 55, 120, 119], [1, 3, 5, 0, 2, 4, 7, 6]),
+        (Algorithm.KECCAK256, [136, 135, 271, 272, 0], [1, 4, 0, 2, 3]),
+    ],
+)
+def test_messages_are_sorted_by_their_blocks_with_padding(
+    which: Algorithm, lengths: list[int], order: list[int]
+) -> None:
+    """A message whose padding needs one more block stands with those that have as many."""
+    limits = np.concatenate(([0], np.cumsum(lengths)))
+
+    assert cuda.block_order(which, limits).tolist() == order
