@@ -193,7 +193,7 @@ class _Build:
             for model in self.catalog.layer("marts")
         }
         connection.execute("CHECKPOINT")
-        self.parts.sync()
+        self.parts.sync(self.marts.used)
 
     def _handed_out(self, workers: Workers) -> HandedOut:
         """Return a new HandedOut, which has workers make the parts and run the checks of this build."""

@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -200,10 +200,14 @@ class PartsFolder:
         """Return whether all these files of parts are recorded, present and undamaged."""
         return all(file in self.state.parts and self._is_whole(self.state.parts[file]) for file in files)
 
-    def sync(self) -> None:
-        """Force files of new parts to disk, so that they survive a power cut once a database names them."""
+    def sync(self, used: Iterable[Part]) -> None:
+        """Force new files among `used` to disk, so that they survive a power cut once a database names them.
+
+        Other parts are left out: they may be missing, and `finish` forgets them.
+        """
         folders = {self.folder}
-        for file, part in self.state.parts.items():
+        for file in {part.file for part in used}:
+            part = self.state.parts[file]
             if not part.is_synced:
                 _sync(self.folder / file)
                 folders.add((self.folder / file).parent)

@@ -260,6 +260,23 @@ def test_a_killed_build_leaves_the_older_state_and_its_work(dataset: Path, name:
     assert not list(dataset.parent.rglob("*.tmp")) + list(dataset.parent.glob(".building-*"))
 
 
+def test_a_missing_part_that_no_mart_needs_does_not_end_a_build(dataset: Path) -> None:
+    """A part of a killed build whose file is gone, and whose inputs have changed since, is forgotten."""
+    folder = parts_folder(built(dataset).database)
+    before = set(folder.glob("block_pool/*.parquet"))
+    add_block(dataset)
+    assert in_a_process(dataset, "checks").returncode == -signal.SIGKILL
+    (part,) = set(folder.glob("block_pool/*.parquet")) - before
+    part.unlink()
+    add_block(dataset, height=5)
+
+    again = built(dataset)
+
+    assert again.n_rows["block_pool"] == 5
+    with open_parts(again.database) as parts:
+        assert part.relative_to(folder).as_posix() not in parts.state.parts
+
+
 def test_a_full_disk_ends_a_build_with_one_sentence(dataset: Path) -> None:
     """A part that cannot be written leaves no half file; the older database stays, the next build goes on."""
     first = built(dataset)
