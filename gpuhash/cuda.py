@@ -30,6 +30,7 @@ CHUNK_BYTES = 8 << 20  # large enough for full copy speed, small enough that 64 
 STREAMS = 2
 COPYING_THREADS = min(4, usable_cpus())  # for each device; they copy messages and digests within host memory
 MOST_CANDIDATES = 1 << 16
+MOST_COUNTED = (1 << 32) - 1  # by the 32 bits in which a kernel counts candidates
 SHA256_BLOCK_BYTES = 64
 
 
@@ -278,7 +279,8 @@ class _Search:
 
     def __call__(self) -> None:
         with self.device.current():
-            self._search(*self.range)
+            for first, last in countable(*self.range):
+                self._search(first, last)
 
     def _search(self, first: int, last: int) -> None:
         cupy = self.device.cupy
@@ -299,6 +301,17 @@ class _Search:
         middle = (first + last) // 2
         self._search(first, middle)
         self._search(middle, last)
+
+
+def countable(first: int, last: int) -> list[tuple[int, int]]:
+    """Return the nonces first to last - 1 as ranges so small that a kernel can count one candidate for each.
+
+    Only the range of all nonces is cut: its count could come back to 0.
+    """
+    if last - first <= MOST_COUNTED:
+        return [(first, last)]
+    middle = (first + last) // 2
+    return [(first, middle), (middle, last)]
 
 
 def block_order(which: Algorithm, limits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -171,6 +171,26 @@ def test_more_candidates_than_fit_are_all_found(start: Start, monkeypatch: pytes
     )
 
 
+def test_a_search_of_all_nonces_is_made_in_countable_ranges(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each range that is searched has fewer nonces than a kernel can count."""
+    start()
+    searched: list[tuple[int, int]] = []
+    monkeypatch.setattr(cuda._Search, "_search", lambda _self, first, last: searched.append((first, last)))
+
+    CudaBackend().search(bytes(80), (1 << 256) - 1, 0, 1 << 32)
+
+    assert searched == [(0, 1 << 31), (1 << 31, 1 << 32)]
+
+
+def test_candidates_for_all_nonces_are_counted_in_two_ranges() -> None:
+    """The counter of a kernel has 32 bits, so no range may have 2^32 candidates."""
+    assert cuda.countable(0, 1 << 32) == [(0, 1 << 31), (1 << 31, 1 << 32)]
+    assert cuda.countable(1, 1 << 32) == [(1, 1 << 32)]
+    assert cuda.countable(7, 7) == [(7, 7)]
+
+
 def test_every_message_has_a_thread(start: Start) -> None:
     """A batch of any size gets as many blocks as it needs, the last one perhaps not full."""
     cupy = start()
