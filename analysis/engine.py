@@ -36,7 +36,13 @@ from analysis.manifest import build_log, commit, sources_hash
 from analysis.parts import PartsFolder, digest, open_parts, parts_folder
 from analysis.plan import PLAN_COLUMNS, PlannedMart
 from analysis.raw_contents import FileFacts, NewFile, file_stamps, raw_contents, read_files
-from analysis.raw_views import create_views, open_dataset, refuse_strange_paths, unreadable_file
+from analysis.raw_views import (
+    create_views,
+    open_dataset,
+    refuse_strange_paths,
+    unreadable_file,
+    unreadable_named,
+)
 from analysis.tasks import HandedOut, Workers, Workplace, arrow_stream, read_elsewhere
 from collector.dataset.chains import Chain
 from collector.dataset.files import replaced_atomically, why_unwritable
@@ -293,10 +299,11 @@ def _errors_explained(
 ) -> Iterator[None]:
     """Turn DuckDB's errors in the `with` block into a DatasetError or DatabaseError of one sentence.
 
-    It names the file of the dataset that cannot be read, if there is one.
+    It names the file of the dataset that cannot be read, if there is one. So does that of an OSError.
     """
     try:
-        yield
+        with unreadable_named(dataset):
+            yield
     except duckdb.OutOfMemoryException as error:
         raise _too_large(database, error, temp_gb, memory_gb) from None
     except duckdb.Error as error:

@@ -17,7 +17,7 @@ from collector.dataset import DatasetError as CollectorDatasetError
 from collector.dataset.footer import find_unreadable_file
 from collector.dataset.open import Dataset, open_to_read
 from collector.dataset.query import contract_rows_matching, contract_types
-from collector.dataset.schema import TABLES, Table
+from collector.dataset.schema import DATASET_MARKER, TABLES, Table
 
 
 def open_dataset(root: Path, chain: str | None = None) -> Dataset:
@@ -99,6 +99,25 @@ def unreadable_file(dataset: Dataset) -> DatasetError | None:
     """
     found = find_unreadable_file(path for table in TABLES.values() for path in dataset.paths(table))
     return None if found is None else DatasetError(str(found))
+
+
+@contextmanager
+def unreadable_named(dataset: Dataset) -> Iterator[None]:
+    """Turn an OSError on a file of the dataset in the `with` block into a DatasetError; let others pass.
+
+    An error that names a second file passes too: it is one of writing a copy, such as a full disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        file = error.filename
+        if not isinstance(file, str | Path) or error.filename2 is not None:
+            raise
+        marker = dataset.root / DATASET_MARKER  # other files beside it may be a database's
+        if Path(file) != marker and not Path(file).is_relative_to(dataset.folder):
+            raise
+        reason = error.strerror or error
+        raise DatasetError(f"{file} cannot be read ({reason}); make it readable, or put it back") from None
 
 
 def _check_columns(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: Table) -> None:

@@ -28,7 +28,7 @@ from analysis.database import built_from, connect, open_database
 from analysis.errors import ReleaseError
 from analysis.manifest import dataset_hash
 from analysis.raw_contents import contents_of_relations
-from analysis.raw_views import create_views
+from analysis.raw_views import create_views, unreadable_named
 from analysis.release.documents import About, ReleasedFile, citation, data_package, methods
 from analysis.release.mart_files import read_facts, released_marts, write_marts
 from collector.dataset.files import sync_folder, why_unwritable
@@ -65,7 +65,8 @@ def write_release(database: Path, rules: Path, out: Path, choices: Choices) -> R
 
     `rules` is the folder of pool rules that the build used. Raises ReleaseError where `out` exists or cannot
     be written, where a check of the build failed, where the rules or the dataset are not those of the build,
-    and for an anonymous release with the dataset, which holds names and addresses in its raw rows.
+    and for an anonymous release with the dataset, which holds names and addresses in its raw rows. Raises
+    DatasetError where a file of the dataset cannot be read.
     """
     if choices.anonymous and choices.with_dataset:
         raise ReleaseError(
@@ -159,13 +160,16 @@ def _copy_rules(rules: Path, target: Path, expected: str) -> None:
 
 
 def _copy_dataset(connection: duckdb.DuckDBPyConnection, target: Path, expected: str) -> None:
-    """Copy the dataset's files to `target`; raise ReleaseError if it has other rows than the build read."""
+    """Copy the dataset's files to `target`; raise ReleaseError if it has other rows than the build read.
+
+    Raises DatasetError with the name of a file that cannot be read.
+    """
     dataset = built_from(connection)
     if dataset is None:
         raise ReleaseError("the dataset is not where it was at the build; build anew, then release")
     target.mkdir()
-    shutil.copyfile(dataset.root / DATASET_MARKER, target / DATASET_MARKER)
-    with dataset.read_lock():
+    with unreadable_named(dataset), dataset.read_lock():
+        shutil.copyfile(dataset.root / DATASET_MARKER, target / DATASET_MARKER)
         for path in [path for table in TABLES.values() for path in dataset.paths(table)]:
             copy = target / path.relative_to(dataset.root)
             copy.parent.mkdir(parents=True, exist_ok=True)

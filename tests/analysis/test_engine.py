@@ -1,17 +1,20 @@
 """Test that a build opens datasets, names what it cannot read, and leaves nothing half-written."""
 
 import datetime as dt
+import errno
 import os
 import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analysis import engine
 from analysis.catalog import load_catalog
 from analysis.checks import read_results
 from analysis.database import open_database
@@ -274,6 +277,23 @@ def test_a_place_that_cannot_be_written_is_named(dataset: Path) -> None:
     """A file where the database's folder should be gives one sentence."""
     (dataset.parent / "build").write_text("in the way")
 
+    with pytest.raises(DatabaseError, match="cannot be written"):
+        built(dataset)
+
+
+def test_a_file_that_the_system_does_not_open_is_named(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the system on a file of the dataset is not one on the database, which can be written."""
+    file = only_file(dataset, "blocks")
+
+    denied = PermissionError(errno.EACCES, "Permission denied", str(file))
+    monkeypatch.setattr(engine, "raw_contents", Mock(side_effect=denied))
+    with pytest.raises(DatasetError, match=r"blocks/part=0/a\.parquet cannot be read \(Permission denied\)"):
+        built(dataset)
+
+    error_of_copying = (errno.ENOSPC, "No space left on device", str(file), None, "copy")
+    monkeypatch.setattr(engine, "raw_contents", Mock(side_effect=OSError(*error_of_copying)))
     with pytest.raises(DatabaseError, match="cannot be written"):
         built(dataset)
 

@@ -1,5 +1,6 @@
 """Test releases: whole, valid, free of names where asked, and verified down to a byte."""
 
+import errno
 import hashlib
 import json
 import shutil
@@ -18,6 +19,8 @@ from analysis.attribution.rules import default_rules_dir
 from analysis.catalog import read_models
 from analysis.database import open_database
 from analysis.engine import build
+from analysis.errors import DatasetError
+from analysis.release import write
 from analysis.release.mart_files import ROW_GROUP_ROWS, pack_rows, regrouped
 from tests.analysis.test_cli import Result, run
 from tests.analysis.world import write_world
@@ -251,6 +254,25 @@ def test_a_dataset_that_has_grown_is_not_released(folder: Path, tmp_path: Path) 
 
     assert result.returncode == 1
     assert "has changed since the build" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_the_dataset_that_cannot_be_read_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is about that file, not about the folder of the release."""
+    copyfile = shutil.copyfile
+
+    def refused(source: Path, target: Path) -> None:
+        if source.suffix == ".parquet":
+            raise PermissionError(errno.EACCES, "Permission denied", str(source))
+        copyfile(source, target)
+
+    monkeypatch.setattr(write.shutil, "copyfile", refused)
+    with pytest.raises(DatasetError, match=r"\.parquet cannot be read \(Permission denied\)"):
+        write.write_release(
+            folder / "a.duckdb", default_rules_dir(), tmp_path / "out", write.Choices(with_dataset=True)
+        )
     assert list(tmp_path.iterdir()) == []
 
 
