@@ -12,7 +12,6 @@ before names are removed, so a reader that opened the catalogue before can still
 import glob
 import hashlib
 import json
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from collector.dataset.files import (
     FOLDER_LOCK,
     lock_taken,
     make_folder,
+    sync_file,
     sync_folder,
     temporary_path,
     why_unwritable,
@@ -38,6 +38,8 @@ from collector.dataset.files import (
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
+
+    from analysis.raw_contents import FileFacts
 
 SUFFIX: Final = ".marts"
 STATE: Final = "parts.json"
@@ -112,7 +114,7 @@ class State:
     in_ranges: dict[str, MadeInRanges] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
     named_before: list[str] = field(default_factory=list)
-    raw_files: dict[str, list[int]] = field(default_factory=dict)
+    raw_files: dict[str, "FileFacts"] = field(default_factory=dict)
     checks: dict[str, list[Any]] = field(default_factory=dict)
     finished: dict[str, Any] = field(default_factory=dict)
 
@@ -209,7 +211,7 @@ class PartsFolder:
         for file in {part.file for part in used}:
             part = self.state.parts[file]
             if not part.is_synced:
-                _sync(self.folder / file)
+                sync_file(self.folder / file)
                 folders.add((self.folder / file).parent)
                 self.state.parts[file] = replace(part, is_synced=True)
         for folder in folders:
@@ -463,11 +465,3 @@ def _rows_of(path: Path) -> str:
 
 def _literal(text: str) -> str:
     return "'{}'".format(text.replace("'", "''"))
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -31,7 +31,7 @@ from analysis.raw_contents import contents_of_relations
 from analysis.raw_views import create_views, unreadable_named
 from analysis.release.documents import About, ReleasedFile, citation, data_package, methods
 from analysis.release.mart_files import read_facts, released_marts, write_marts
-from collector.dataset.files import sync_folder, why_unwritable
+from collector.dataset.files import sync_file, sync_folder, why_unwritable
 from collector.dataset.open import Dataset, is_utf8
 from collector.dataset.schema import DATASET_MARKER, TABLES
 from collector.dataset.temporary_folders import temporary_folder
@@ -195,21 +195,13 @@ def _appearing(out: Path) -> Iterator[Path]:
             folder.mkdir()
             yield folder
             for path in [*folder.rglob("*"), folder]:
-                _sync(path)
+                sync_file(path)
             folder.rename(out)
             sync_folder(out.parent)
     except OSError as error:
         raise ReleaseError(
             f"{out} cannot be written ({why_unwritable(error)}); choose another --out"
         ) from None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _files(folder: Path) -> list[str]:

@@ -71,11 +71,7 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
     with temporary_folder(".building-", path.parent) as folder:
         temporary = folder / path.name
         yield temporary
-        handle = os.open(temporary, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_file(temporary)
         temporary.replace(path)
         sync_folder(path.parent)
 
@@ -127,6 +123,15 @@ def why_unwritable(error: OSError) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
         return "a part of this path is a file, not a folder"
     return error.strerror or str(error)
+
+
+def sync_file(path: Path) -> None:
+    """Force the bytes of a file to disk; of a folder, the list of its files."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def sync_folder(folder: Path) -> None:
