@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from analysis.stats.sql_functions import Numbers, SqlFunction
+from analysis.stats.sql_functions import Numbers, SqlFunction, numbers_of
 
 ORDER: Final = pa.struct(
     [
@@ -80,7 +80,7 @@ def _falling_order_column(lists: pa.ChunkedArray, low_quantile: pa.ChunkedArray)
     """
     rows: list[tuple[int, int, float | None, float | None]] = []
     for cell, quantile in zip(lists, low_quantile, strict=True):
-        values = _list(cell)
+        values = numbers_of(cell)
         if len(values):
             chain = falling_chain(values)
             low = float(np.quantile(chain, quantile.as_py()))
@@ -88,14 +88,6 @@ def _falling_order_column(lists: pa.ChunkedArray, low_quantile: pa.ChunkedArray)
         else:
             rows.append((0, 0, None, None))
     return pa.array([dict(zip(ORDER.names, row, strict=True)) for row in rows], ORDER)
-
-
-def _list(cell: pa.Scalar) -> Numbers:
-    """Return the numbers of one list cell as an array, without nulls; a null cell gives an empty array."""
-    if cell.values is None:
-        return np.empty(0)
-    numbers: Numbers = cell.values.drop_null().to_numpy(zero_copy_only=False)
-    return numbers
 
 
 FUNCTIONS: Final = (SqlFunction("falling_order", _falling_order_column, ["DOUBLE[]", "DOUBLE"], ORDER_SQL),)

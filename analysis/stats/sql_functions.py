@@ -59,7 +59,7 @@ def by_row(
     known: dict[tuple[bytes, ...], dict[str, float | None]] = {}
     results = []
     for row in zip(*columns, strict=True):
-        lists = [_list(scalar) for scalar in row]
+        lists = [numbers_of(scalar) for scalar in row]
         is_short = sum(map(len, lists)) <= SHORT
         key = tuple(numbers.tobytes() for numbers in lists) if is_short else ()
         found = known.get(key) if is_short else None
@@ -73,8 +73,8 @@ def by_row(
     return pa.array(results, type_)
 
 
-def _list(scalar: Any) -> Numbers:
-    """Return the numbers of one list cell as an array; a null cell gives an empty array."""
+def numbers_of(scalar: Any) -> Numbers:
+    """Return the numbers of one list cell as an array, without nulls; a null cell gives an empty array."""
     if scalar.values is None:
         return np.empty(0)
     numbers: Numbers = scalar.values.drop_null().to_numpy(zero_copy_only=False)
