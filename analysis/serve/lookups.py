@@ -17,6 +17,7 @@ from collector.dataset.schema import hash_bytes
 WINDOWS: Final[Mapping[str, str]] = MappingProxyType(
     {"24h": "day", "7d": "week", "30d": "month", "1y": "year", "all": "all"}
 )  # the windows of pool_share_window
+HEIGHT_DIGITS: Final = 9  # so many always fit into the 32 bits of a height
 IS_JUDGED: Final = f"n_matched + n_missing_unexplained >= {LEAST_JUDGED_RATIO} * n_promised"
 # Of the templates that a block is compared with, the one of the first age, and of the first node.
 IS_FIRST_TEMPLATE: Final = "row_number() OVER (PARTITION BY block_hash ORDER BY from_age_s, node) = 1"
@@ -329,7 +330,7 @@ def _block_condition(named: str) -> tuple[str, bytes | int]:
     value = _hash(named)
     if value is not None:
         return "block_hash = ?", value
-    if not (named.isascii() and named.isdigit() and len(named) <= len("2147483647") - 1):
+    if not (named.isascii() and named.isdigit() and len(named) <= HEIGHT_DIGITS):
         raise NotFoundError("this names no block; write its height or its hash of 64 hex digits")
     return "is_active AND height = ?", int(named)
 
