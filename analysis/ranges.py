@@ -1,8 +1,9 @@
-"""Make a mart in ranges: one part per UTC day of cuts, or per 200 heights, each from only the rows it needs.
+"""Make a mart in ranges: one part per UTC day or per 200 heights, each from only the rows it needs.
 
-The head of such a mart has [ranges]: `by` names the kind of range, and for each relation of which a range
-needs only some rows, `reads` has the condition. While a range is made, a temporary view with those rows
-stands in front of the relation. So the query itself is that of the whole mart, and it sorts by range first.
+The head of such a mart has [ranges]: `by` names the kind of range (range_kinds.py says which there are). For
+each relation of which a range needs only some rows, `reads` has the condition. While a range is made, a
+temporary view with those rows stands in front of the relation. So the query itself is that of the whole mart,
+and it sorts by range first.
 `clips` makes values equal that a range cannot tell apart, such as all ends of a stay behind its last cut.
 
 `needs` names a relation without whose rows a range has none: such a range is not made.
