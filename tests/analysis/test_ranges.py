@@ -234,8 +234,12 @@ def test_each_condition_bounds_a_column() -> None:
         for relation, condition in model.ranges.reads.items()
         if not bounds_of(condition)
     ]
-    # What others list is fetched as a whole.
-    assert unbounded == [("accelerated_transactions", "stg_external_accelerated")]
+    # What others list is fetched as a whole, and of the verdicts on pools there is one row per pool.
+    assert sorted(unbounded) == [
+        ("accelerated_transactions", "stg_external_accelerated"),
+        ("ahead_of_feerate", "pool_ordering"),
+        ("out_of_band_candidates", "pool_ordering"),
+    ]
 
 
 def test_a_range_without_what_it_needs_would_have_no_row(second: Planted, tmp_path: Path) -> None:

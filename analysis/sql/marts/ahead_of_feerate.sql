@@ -12,6 +12,12 @@ of a payment: pools put their own payments first, too, and may keep a promise fo
 and stands at the end of the block is not found here.
 """
 grain = ["block_hash", "txid"]
+[ranges]
+by = "heights"
+needs = "far_ahead"
+[ranges.reads]
+far_ahead = "height >= getvariable('range_from') and height < getvariable('range_to')"
+pool_ordering = "verdict = 'feerate'"
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 txid = "BLOB  transaction id, internal byte order"

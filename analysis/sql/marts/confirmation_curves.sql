@@ -19,30 +19,24 @@ curves = "STRUCT(at_s DOUBLE[], n_at_risk DOUBLE[], waiting DOUBLE[], waiting_lo
 */
 with
 
-cells as (
-    select
-        0 as decile,
-        wait_no,
-        outcome,
-        delay_s,
-        n_spells
-    from confirmation_cells
-    union all
-    select
-        decile,
-        wait_no,
-        outcome,
-        delay_s,
-        n_spells
-    from confirmation_cells
-    where decile > 0
-),
-
 waits as (
     select distinct
         decile,
         wait_no
-    from cells
+    from confirmation_cells
+),
+
+waits_of_all as (
+    select distinct
+        0 as decile,
+        wait_no
+    from waits
+    union all
+    select
+        decile,
+        wait_no
+    from waits
+    where decile > 0
 ),
 
 batches as (
@@ -52,19 +46,53 @@ batches as (
         (row_number() over (partition by decile order by wait_no = 0, wait_no) - 1)
         * least(count(*) over (partition by decile), getvariable('max_batches'))
         // count(*) over (partition by decile) as batch
-    from waits
+    from waits_of_all
+),
+
+-- The batches of a decile and those of all cells have other bounds; the many cells are summed once for both.
+placed as (
+    select
+        cells.decile,
+        own.batch,
+        every.batch as batch_of_all,
+        cells.outcome,
+        cells.delay_s,
+        sum(cells.n_spells) as n_spells
+    from confirmation_cells as cells
+    inner join batches as every
+        on every.decile = 0 and cells.wait_no = every.wait_no
+    left join batches as own
+        on own.decile > 0 and cells.decile = own.decile and cells.wait_no = own.wait_no
+    group by all
+),
+
+of_deciles as (
+    select
+        0 as decile,
+        batch_of_all as batch,
+        outcome,
+        delay_s,
+        n_spells
+    from placed
+    union all
+    select
+        decile,
+        batch,
+        outcome,
+        delay_s,
+        n_spells
+    from placed
+    where decile > 0
 ),
 
 counts as (
     select
-        cells.decile,
-        batches.batch,
-        cells.delay_s,
-        coalesce(list_position(['mined', 'replaced', 'expired', 'other'], cells.outcome), 0) as cause,
-        cast(sum(cells.n_spells) as bigint) as n_spells
-    from cells
-    inner join batches
-        on cells.decile = batches.decile and cells.wait_no = batches.wait_no
+        decile,
+        batch,
+        delay_s,
+        coalesce(list_position(['mined', 'replaced', 'expired', 'other'], outcome), 0) as cause,
+        cast(sum(n_spells) as bigint) as n_spells
+    from of_deciles
     group by all
 )
 

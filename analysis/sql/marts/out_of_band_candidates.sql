@@ -20,6 +20,13 @@ room. A candidate is a suspicion and no finding. A pool's own payments, a promis
 look the same.
 """
 grain = ["block_hash", "node", "txid"]
+[ranges]
+by = "heights"
+needs = "low_paying"
+[ranges.reads]
+low_paying = "height >= getvariable('range_from') and height < getvariable('range_to')"
+ahead_of_feerate = "height >= getvariable('range_from') and height < getvariable('range_to')"
+pool_ordering = "verdict = 'feerate'"
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 node = "VARCHAR  name of the watched node"
