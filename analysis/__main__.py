@@ -46,17 +46,20 @@ class _CtrlC:
         pressed, written = os.pipe()
         os.set_blocking(written, False)
         signal.signal(signal.SIGINT, self._handle)
-        signal.signal(signal.SIGALRM, self._raise)
+        signal.signal(signal.SIGALRM, self._raise_again)
         sys.unraisablehook = self._on_dropped
         signal.set_wakeup_fd(written)
         threading.Thread(target=self._watch, args=(pressed,), daemon=True).start()
 
-    def _handle(self, number: int, frame: object) -> None:
+    def _handle(self, _number: int, _frame: object) -> None:
         if not self.was_pressed and not self.is_over:
             self.was_pressed = True
-            self._raise(number, frame)
+            raise _Interrupt
 
-    def _raise(self, _number: int, _frame: object) -> None:
+    def _raise_again(self, number: int, _frame: object) -> None:
+        """Raise _Interrupt; an alarm that others sent ends the process, as it would without us."""
+        if not self.was_pressed:
+            os._exit(128 + number)
         if not self.is_over:
             raise _Interrupt
 

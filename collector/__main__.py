@@ -32,31 +32,37 @@ class _Signals:
 
     def __init__(self, *, is_run: bool) -> None:
         self.status: int | None = None  # the exit status that the first signal demands
+        self._dropped: BaseException | None = None  # what Python dropped, until the alarm
         for number in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if is_run else [])):
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, _stop_early if is_run else self._handle)
         if not is_run:
-            signal.signal(signal.SIGALRM, self._raise)
+            signal.signal(signal.SIGALRM, self._raise_again)
             sys.unraisablehook = self._on_dropped
 
-    def _handle(self, number: int, frame: object) -> None:
+    def _handle(self, number: int, _frame: object) -> None:
         """Raise an exception for the first signal; end the process with its status at the second signal."""
         if self.status is not None:
             os._exit(self.status)
         self.status = 128 + number
-        self._raise(number, frame)
-
-    def _raise(self, _number: int, _frame: object) -> None:
-        if self.status == INTERRUPTED:
+        if number == signal.SIGINT:
             raise KeyboardInterrupt
-        raise SystemExit(self.status)
+        raise SystemExit(TERMINATED)
 
     def _on_dropped(self, dropped: "sys.UnraisableHookArgs") -> None:
-        """Set the alarm if Python dropped what _raise raised; tell of all else that it drops, as it does."""
-        if self.status is not None and issubclass(dropped.exc_type, (KeyboardInterrupt, SystemExit)):
+        """Set the alarm if Python dropped what a signal raised; tell of all else, as Python does."""
+        if isinstance(dropped.exc_value, (KeyboardInterrupt, SystemExit)):
+            self._dropped = dropped.exc_value
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         else:
             sys.__unraisablehook__(dropped)
+
+    def _raise_again(self, number: int, _frame: object) -> None:
+        """Raise what was dropped; an alarm that others sent ends the process, as it would without us."""
+        dropped, self._dropped = self._dropped, None
+        if dropped is None:
+            os._exit(128 + number)
+        raise dropped
 
 
 def _stop_early(_number: int, _frame: object) -> None:

@@ -24,6 +24,7 @@ from analysis.serve.events import events
 from analysis.serve.results import BusyError, NotBuiltError, Reader, Results
 
 LOOK_S: Final = 1.0
+PREPARE_S: Final = 120.0  # the longest time of what is drawn ahead, in which nobody waits
 
 
 def stack(reader: Reader, database: Path) -> Figure | None:
@@ -84,7 +85,7 @@ class Preparation:
             if self._stopping.is_set():
                 return
             try:
-                self._results.read(step)
+                self._results.read(step, question_s=PREPARE_S)
             except BusyError:
                 continue  # it is made when a client asks for it
             except NotBuiltError:

@@ -22,7 +22,7 @@ from analysis.database import built_from, missing_database, open_database, versi
 from analysis.errors import DatabaseError, DatasetGoneError
 from analysis.raw_views import raw_files_locked
 
-QUESTION_S: Final = 10.0  # the longest time for the queries of one answer
+QUESTION_S: Final = 10.0  # the longest time of one answer, to the end of its last query
 MAX_QUESTIONS: Final = 4  # questions that are asked at once; further ones wait
 WAIT_S: Final = 15.0  # the longest wait for a turn, and for questions that are to end
 STOP_AGAIN_S: Final = 0.1  # a question that was between two queries when it was stopped goes on so long
@@ -153,22 +153,24 @@ class Results:
         if not self.lacks_build:
             self._build = _opened(database)
 
-    def read(self, question: Callable[[Reader], T]) -> T:
+    def read(self, question: Callable[[Reader], T], *, question_s: float | None = None) -> T:
         """Call `question` with a Reader of the newest build, and return what it returns.
 
+        It may take `question_s`, or what other questions may.
         Raises BusyError if it needs more than its time or memory, or if other questions do not end, and
         DatabaseError if a mart or a column is missing, as in a database that another version built.
         """
+        most_s = self._question_s if question_s is None else question_s
         if not self._turns.acquire(timeout=WAIT_S):
             raise BusyError("other questions keep the database busy; ask again in a moment")
         try:
             try:
-                return self._read_once(question)
+                return self._read_once(question, most_s)
             except duckdb.IOException:
                 # A new build may have removed files of the one that was open.
-                return self._read_once(question)
+                return self._read_once(question, most_s)
         except duckdb.InterruptException:
-            after = f"the question was stopped after {self._question_s:.0f} s; ask for less, as with a limit"
+            after = f"the question was stopped after {most_s:.0f} s; ask for less, as with a limit"
             raise BusyError(STOPPED if self._is_closed else after) from None
         except duckdb.OutOfMemoryException:
             raise BusyError(
@@ -208,10 +210,10 @@ class Results:
                 self._build.close()
                 self._build = None
 
-    def _read_once(self, question: Callable[[Reader], T]) -> T:
+    def _read_once(self, question: Callable[[Reader], T], most_s: float) -> T:
         with self._reading() as (build, cursor):
             reader = Reader(cursor, build)
-            with _stopped_after(self._question_s, cursor), version_explained():
+            with _stopped_after(most_s, cursor), version_explained():
                 answer = question(reader)
             if reader.lacked_dataset and isinstance(answer, Response):
                 answer.headers["cache-control"] = "no-store"  # the dataset may be there again

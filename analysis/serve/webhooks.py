@@ -255,8 +255,8 @@ class Alerts:
         except NotBuiltError:
             pass
         except Exception as error:  # noqa: BLE001 - whatever fails now may not fail with the next build
-            is_ours = isinstance(error, AnalysisError)
-            reason = inert(str(error)) if is_ours else "".join(traceback.format_exception(error))
+            told = [str(error)] if isinstance(error, AnalysisError) else traceback.format_exception(error)
+            reason = "\n".join(inert(line) for line in "".join(told).splitlines())
             if reason != self._complaint:
                 typer.echo(f"pool-analysis: events are not looked for: {reason}", err=True)
             self._complaint = reason

@@ -37,6 +37,7 @@ KEY_FILE: Final = "xor.dat"
 HEAD_BYTES: Final = FRAME_BYTES + HEADER_BYTES + 9  # a record up to the number of its transactions
 SEARCH_BYTES: Final = 1 << 20
 OPEN_FILES: Final = 64
+LOOKED_INTO: Final = 5  # files at most, for a first block
 
 _NAME = re.compile(r"(blk|rev)(\d{5,})\.dat")
 _length = Struct("<I")
@@ -71,7 +72,7 @@ class Debris(NamedTuple):
 class BlockFolder:
     """Reads the block files (blk) and undo files (rev) of one chain from a node's folder `blocks`.
 
-    Raises SettingsError when the folder holds no block file, or its first one no block of the chain. `magic`
+    Raises SettingsError when the folder holds no block file, or its first ones no block of the chain. `magic`
     is what stands before each record; of a custom signet, the first file tells it.
     """
 
@@ -86,9 +87,13 @@ class BlockFolder:
             )
         self._newest = max(self.numbers["blk"])
         self._key = _key(path)
-        self.chain = self._find_chain(chain)
-        self.magic = MAGIC[self.chain]
-        self._check_magic()
+        try:
+            self.chain = self._find_chain(chain)
+            self.magic = MAGIC[self.chain]
+            self._check_magic()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close every block and undo file that is open for reading."""
@@ -220,10 +225,10 @@ class BlockFolder:
         return wanted or str(found)
 
     def _check_magic(self) -> None:
-        """Raise SettingsError when the first file holds no block of the chain.
+        """Raise SettingsError when none of the first LOOKED_INTO files holds a block of the chain.
 
-        If it begins with a block behind another magic, and the chain is signet, that magic is taken: a custom
-        signet has its own. Damage at the beginning of the file does no harm.
+        If the first begins with a block behind another magic, and the chain is signet, that magic is taken: a
+        custom signet has its own. Damaged and empty files do no harm beside others.
         """
         first, known = min(self.numbers["blk"]), self.magic
         begin, end = self._first_magic(), self.size_bytes(first)
@@ -234,7 +239,10 @@ class BlockFolder:
             if self._record(first, 0, end) is not None:
                 return
             self.magic = known
-        if self._next_record(first, 0, end) == end:
+        looked_into = sorted(self.numbers["blk"])[:LOOKED_INTO]
+        if all(
+            self._next_record(file, 0, self.size_bytes(file)) == self.size_bytes(file) for file in looked_into
+        ):
             raise self._unknown_magic()
 
     def _first_magic(self) -> bytes:
@@ -245,7 +253,7 @@ class BlockFolder:
         """Return the error that says that the files are of no known chain, or still obfuscated."""
         first = self.path / self.name(min(self.numbers["blk"]))
         return SettingsError(
-            f"{first} begins with {self._first_magic().hex()}, not the magic of a known chain; "
+            f"{first} begins with {self._first_magic().hex() or 'nothing'}, not the magic of a known chain; "
             f"copy {KEY_FILE} from the node's folder `blocks` too, or set --chain signet for a custom signet"
         )
 

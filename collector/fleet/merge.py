@@ -61,10 +61,9 @@ MEMBER_TABLES: Final = tuple(
     table for table in TABLES.values() if any(column.name == "node" for column in table.columns)
 )
 MEMBER_TABLE_NAMES: Final = frozenset(table.name for table in MEMBER_TABLES)
-# Of several rows of one block or transaction, the first in this order is taken. A copy of a block that failed
-# the checks comes last.
+# Of several rows of one block or transaction, the first in this order is taken.
 BEST_ROW: Final = {
-    BLOCKS.name: ("block_hash", "coalesce(verdict <> 'valid', false), fees_sat IS NULL, source, verified_by"),
+    BLOCKS.name: ("block_hash", "fees_sat IS NULL, source, verified_by"),
     TRANSACTIONS.name: ("block_hash, tx_index", "fee_sat IS NULL, spent_types IS NULL"),
 }
 

@@ -115,13 +115,13 @@ class Removals:
         return settled
 
     def _since_disconnected_us(self, event: Event, now_us: int) -> int:
-        """Return the time from the last D to an event.
+        """Return the time from the last D to an event: between their receipts.
 
-        The monotonic clock tells it, also when the wall clock is set back. The messages of a killed session
-        are taken in faster than they came: of these the times of receipt tell it.
+        Where the wall clock was set back meanwhile, it is the time since the D was taken in.
         """
         received_us, taken_us = self._disconnected_us
-        return max(event.received_us - received_us, now_us - taken_us)
+        since_us = event.received_us - received_us
+        return since_us if since_us >= 0 else now_us - taken_us
 
     def tick(self, now_us: int) -> list[Settled]:
         """Return, with a reason, the removals that no event has explained for a second before `now_us`."""

@@ -216,8 +216,8 @@ class RpcClient:
     def _post(self, body: Any) -> Response:
         """Send an RPC request and return the answer; after HTTP 401 read the cookie again and repeat it once.
 
-        Raises NodeRefused for HTTP 401, MethodForbidden for 403, NodeUnavailable for 502 to 504. Of these,
-        a node itself sends only 503; the others come from a proxy.
+        Raises NodeRefused for HTTP 401, MethodForbidden for 403, NodeUnavailable for 502 to 504. Of the
+        last three, a node itself sends only 503; the others come from a proxy.
         """
         methods = [call["method"] for call in (body if isinstance(body, list) else [body])]
         response = self._send(body, methods)

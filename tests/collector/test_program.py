@@ -75,6 +75,7 @@ def ended(command: list[str], **options: Any) -> subprocess.CompletedProcess[str
     [
         (signal.SIGINT, "check", 130, "stopped by Ctrl-C\n"),
         (signal.SIGTERM, "check", 143, "stopped by SIGTERM\n"),
+        (signal.SIGALRM, "check", 142, ""),
         (signal.SIGINT, "demo", 130, "stopped by Ctrl-C\n"),
         (signal.SIGINT, "run", 0, "stopped before the start: nothing was received\n"),
     ],

@@ -62,7 +62,7 @@ class Site:
 @contextmanager
 def serving(database: Path) -> Iterator[Site]:
     """Serve a database while the `with` block runs."""
-    results = Results(database)
+    results = Results(database, question_s=60)  # on a busy machine a page takes long
     server = BoundedServer(application(results), bound("127.0.0.1:0", allow_remote=False, token=""))
     server.start()
     yield Site(server)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -326,6 +327,22 @@ def test_damage_at_the_beginning_hides_no_blocks(blocks_dir: Path) -> None:
 
     assert isinstance(debris, Debris)
     assert [each.header for each in found] == [block[:80] for block in blocks[: len(found)]]
+
+
+@pytest.mark.parametrize("lost", [b"", bytes(5000)], ids=["empty", "zeros"])
+def test_a_lost_first_file_hides_no_others(blocks_dir: Path, lost: bytes) -> None:
+    """When the chain is named, the blocks of later files are found."""
+    made_files.make_plain(blocks_dir)
+    blocks = made_files.read_blocks(blocks_dir)
+    number = max(int(path.stem[3:]) for path in blocks_dir.glob("blk*.dat")) + 1
+    shutil.copy(blocks_dir / "blk00000.dat", blocks_dir / f"blk{number:05}.dat")
+    (blocks_dir / "blk00000.dat").write_bytes(lost)
+
+    opened = BlockFolder(blocks_dir, "regtest")
+    found = [each for each in opened.scan(number) if not isinstance(each, Debris)]
+
+    assert found
+    assert {each.header for each in found} <= {block[:80] for block in blocks}
 
 
 def test_a_custom_signet_keeps_its_own_magic(tmp_path: Path) -> None:

@@ -297,15 +297,6 @@ def test_a_block_of_both_is_there_once_with_its_fees(fleet: Fleet) -> None:
     assert rows_of(fleet.merged(members=fleet.members[:1]), BLOCKS)[0]["fees_sat"] is None
 
 
-def test_a_valid_copy_of_a_block_goes_before_a_failed_one(fleet: Fleet) -> None:
-    """Also when only the copy that failed the checks has fees."""
-    (block, _), bad = _block_rows(), {"verdict": "bad_txid", "fees_sat": 500}
-    for dataset, facts in ((fleet.alice, bad), (fleet.bob, {"verdict": "valid", "fees_sat": None})):
-        dataset.write(BLOCKS, [block | facts], stem="b")
-
-    assert [row["verdict"] for row in rows_of(fleet.merged(), BLOCKS)] == ["valid"]
-
-
 def _block_rows() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return rows that hold what the contract asks for: the value of each column is of its type."""
     values: dict[str, Any] = {

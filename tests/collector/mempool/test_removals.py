@@ -113,6 +113,14 @@ def test_a_clock_that_is_set_back_does_not_prolong_a_reorganisation() -> None:
     assert [each.reason for each in settled] == ["reorged", "expired_or_evicted"]
 
 
+def test_messages_that_are_taken_in_late_are_of_their_receipt() -> None:
+    """A removal just after a D is part of the reorganisation, also if its message waited for a minute."""
+    removals = Removals()
+    removals.disconnected(event("D", 0, 5), 5)
+    removals.removed(event("R", 1, 300_000), spends(100), 6 + REORGANISATION_US)
+    assert [each.reason for each in removals.flush()] == ["reorged"]
+
+
 def test_a_body_never_seen_leaves_the_reason_unknown() -> None:
     """The reason of an R is unknown when we never had the transaction's bytes."""
     removals = Removals()
