@@ -65,7 +65,7 @@ class _CtrlC:
 
     @staticmethod
     def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
-        """Set the alarm if Python dropped an _Interrupt; tell of all else that it drops, as it does."""
+        """Set the alarm if Python dropped an _Interrupt; print all else that it drops, as it would."""
         if dropped.exc_type is _Interrupt:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         else:
@@ -77,15 +77,18 @@ class _CtrlC:
 
         `pressed` is the end of a pipe from which one byte can be read for each signal, its number.
         """
-        ctrl_c = bytes([signal.SIGINT])
-        while os.read(pressed, 1) != ctrl_c:
-            pass
+        _wait_for_ctrl_c(pressed)
         database = sys.modules.get("analysis.database")
         if database is not None and hasattr(database, "interrupt_queries"):
             database.interrupt_queries()
-        while os.read(pressed, 1) != ctrl_c:
-            pass
+        _wait_for_ctrl_c(pressed)
         os._exit(INTERRUPTED)
+
+
+def _wait_for_ctrl_c(pressed: int) -> None:
+    """Read the numbers of signals from a pipe until one is that of Ctrl-C."""
+    while os.read(pressed, 1) != bytes([signal.SIGINT]):
+        pass
 
 
 def _refuse_little_memory() -> None:

@@ -299,7 +299,7 @@ def _errors_explained(
 ) -> Iterator[None]:
     """Turn DuckDB's errors in the `with` block into a DatasetError or DatabaseError of one sentence.
 
-    It names the file of the dataset that cannot be read, if there is one. So does that of an OSError.
+    The DatasetError names the file of the dataset that cannot be read; an OSError on such a file becomes one.
     """
     try:
         with unreadable_named(dataset):

@@ -50,7 +50,7 @@ class _Signals:
         raise SystemExit(TERMINATED)
 
     def _on_dropped(self, dropped: "sys.UnraisableHookArgs") -> None:
-        """Set the alarm if Python dropped what a signal raised; tell of all else, as Python does."""
+        """Set the alarm if Python dropped what a signal raised; print all else that it drops, as it would."""
         if isinstance(dropped.exc_value, (KeyboardInterrupt, SystemExit)):
             self._dropped = dropped.exc_value
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)

@@ -304,7 +304,7 @@ class _Search:
 
 
 def countable(first: int, last: int) -> list[tuple[int, int]]:
-    """Return the nonces first to last - 1 as ranges so small that a kernel can count one candidate for each.
+    """Cut the nonces first to last - 1 into ranges in which a kernel can count every nonce as a candidate.
 
     Only the range of all nonces is cut: its count could come back to 0.
     """

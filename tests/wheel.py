@@ -9,13 +9,14 @@ first command that fails.
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import urllib.request
 import venv
 from pathlib import Path
+
+from collector.regtest.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = (
@@ -80,8 +81,7 @@ def run(command: list[str | Path], folder: Path) -> None:
 
 def try_pages(program: Path, folder: Path) -> None:
     """Serve the demo, ask for some pages, and stop; leave with what it wrote where that fails."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [program, "serve", "--database", "demo.duckdb", "--address", address]
     print("$", program.name, *command[1:], flush=True)
     with subprocess.Popen(

@@ -1,25 +1,17 @@
 """Decide at which address the web server listens: on loopback, unless the user sets another and a token."""
 
-import ipaddress
 import os
 import socket
 from pathlib import Path
 from typing import Final
 
 from analysis.errors import ServeError
+from collector.loopback import is_loopback
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9744"
 TOKEN_VARIABLE: Final = "POOL_ANALYSIS_TOKEN"  # noqa: S105 - the name of a variable, no secret
 MIN_TOKEN_LENGTH: Final = 16
 MAX_WAITING: Final = 1024  # connections that wait in the kernel to be accepted; they cost us no descriptor
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether `host` is `localhost` or a loopback address. No other name is resolved."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_token(file: Path | None) -> str:

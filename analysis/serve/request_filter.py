@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from analysis.serve.address import is_loopback
 from analysis.serve.answers import problem
+from collector.loopback import is_loopback
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]

@@ -156,7 +156,7 @@ class Results:
     def read(self, question: Callable[[Reader], T], *, question_s: float | None = None) -> T:
         """Call `question` with a Reader of the newest build, and return what it returns.
 
-        It may take `question_s`, or what other questions may.
+        It may take `question_s` seconds; without that, as long as every question.
         Raises BusyError if it needs more than its time or memory, or if other questions do not end, and
         DatabaseError if a mart or a column is missing, as in a database that another version built.
         """
@@ -268,7 +268,7 @@ class Results:
 
 @contextmanager
 def _stopped_after(seconds: float, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Stop the queries of the `with` block from then on.
+    """Stop each query of the `with` block that runs after so many seconds.
 
     DuckDB forgets an interrupt that comes between two queries, so it is repeated until the block ends.
     """

@@ -215,7 +215,7 @@ class Alerts:
         self._looking = threading.Lock()
         self._version = ""  # of the last build that was looked at
         self._seen: set[str] | None = None  # ids of the events of all builds; None before the first one
-        self._complaint = ""
+        self._complaint = ""  # what was said last; empty where nothing is wrong
         self._stopping = threading.Event()
         self._try()
         threading.Thread(target=self._run, name="alerts", daemon=True).start()

@@ -239,11 +239,13 @@ class BlockFolder:
             if self._record(first, 0, end) is not None:
                 return
             self.magic = known
-        looked_into = sorted(self.numbers["blk"])[:LOOKED_INTO]
-        if all(
-            self._next_record(file, 0, self.size_bytes(file)) == self.size_bytes(file) for file in looked_into
-        ):
+        if not any(map(self._holds_block, sorted(self.numbers["blk"])[:LOOKED_INTO])):
             raise self._unknown_magic()
+
+    def _holds_block(self, file: int) -> bool:
+        """Return whether a block file holds a record of the chain."""
+        end = self.size_bytes(file)
+        return self._next_record(file, 0, end) < end
 
     def _first_magic(self) -> bytes:
         """Return the bytes with which the first block file begins, as many as a magic has."""

@@ -126,17 +126,17 @@ def why_unwritable(error: OSError) -> str:
 
 
 def sync_file(path: Path) -> None:
-    """Force the bytes of a file to disk; of a folder, the list of its files."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Force the bytes of a file to disk, so that they survive a power cut."""
+    _sync(path, os.O_RDONLY)
 
 
 def sync_folder(folder: Path) -> None:
     """Force the list of files in `folder` to disk, so that new names survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
     try:
         os.fsync(handle)
     finally:

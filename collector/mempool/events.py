@@ -59,7 +59,7 @@ class Removals:
     def __init__(self) -> None:
         self._open: list[_OpenRemoval] = []
         self._reorganising = False
-        self._disconnected_us = (0, 0)  # when the last D was received, on the wall clock, and taken in
+        self._disconnected_us = (0, 0)  # the last D: its receipt (wall clock), its processing (monotonic)
         self._connecting = False  # a C was the last event: the next block may explain what is still open
 
     def __len__(self) -> int:
@@ -115,9 +115,9 @@ class Removals:
         return settled
 
     def _since_disconnected_us(self, event: Event, now_us: int) -> int:
-        """Return the time from the last D to an event: between their receipts.
+        """Return how long after the last D an event was received.
 
-        Where the wall clock was set back meanwhile, it is the time since the D was taken in.
+        Where the wall clock was set back meanwhile, return how long ago the D was processed.
         """
         received_us, taken_us = self._disconnected_us
         since_us = event.received_us - received_us

@@ -13,7 +13,6 @@ import argparse
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from collector.regtest.ports import free_ports
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -113,8 +114,7 @@ def take_pictures(demo: Path, folder: Path) -> Path | None:
 @contextmanager
 def served(database: Path) -> Iterator[str]:
     """Serve a database, and give the address of its pages."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [PROGRAM, "serve", "--database", database, "--address", address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:

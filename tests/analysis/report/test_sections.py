@@ -278,7 +278,7 @@ def test_a_score_of_half_of_what_was_promised_has_no_card(marts: Marts) -> None:
 
 
 def test_a_score_of_just_four_fifths_has_a_card(marts: Marts) -> None:
-    """Seven of ten promised transactions in the blocks, and one missing without an excuse, are enough."""
+    """A pool is judged where blocks have seven of ten promised transactions, and one lacks an excuse."""
     enough = with_promises(marts, n_promised=10, n_matched=7, unexplained_ratio=0.1)
     too_little = with_promises(marts, n_promised=10, n_matched=7, unexplained_ratio=0.0)
 
