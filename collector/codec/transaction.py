@@ -10,9 +10,9 @@ BIP 144.
 the same bytes; the tests compare both with python-bitcoinlib. Bytes that the compiled walk refuses go to
 `decode_transaction`, which says what is wrong with them. Hashes are in internal byte order.
 
-`RecentTransactions` decodes what `rawtx` messages bring, and keeps it for some seconds, until an event needs
-it. The node publishes `rawtx` when a transaction enters the mempool, and again when a block that contains it
-is connected or disconnected. A transaction whose bytes were seen lately is not decoded again.
+`RecentTransactions` decodes what `rawtx` messages bring, and keeps it until an event needs it. The node
+publishes `rawtx` when a transaction enters the mempool, and again when a block that contains it is connected
+or disconnected. A transaction whose bytes were seen lately is not decoded again.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from gpuhash.packing import Offsets
 compiled = compiler(__package__)
 
 FEW: Final = 8  # up to this many transactions decode faster one by one
-KEEP_US: Final = 10_000_000  # what no event has taken by then was published because of its block
+KEEP_US: Final = 10_000_000  # an event that comes later than its transaction's bytes comes within this
 MOST_KEPT: Final = 50_000  # we ask the node by RPC for a transaction that was dropped too early
 MOST_SEEN: Final = 200_000  # how many digests each of the two generations holds
 
@@ -222,7 +222,7 @@ def stripped_bytes(txs: Records) -> Integers:
 
 
 class RecentTransactions:
-    """Decodes the transactions of `rawtx` messages, and keeps them by txid for about ten seconds."""
+    """Decodes the transactions of `rawtx` messages, and keeps them by txid while an event may need them."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, tuple[Transaction, int]] = OrderedDict()
@@ -235,8 +235,8 @@ class RecentTransactions:
         """Decode and keep the transactions among `raws` whose bytes have not come in the last seconds.
 
         Returns one result for each element of `raws`: the transaction, or the error of decoding it, or None
-        when the same bytes came before. `received_us` is the time of receipt in microseconds on the monotonic
-        clock.
+        when the same bytes came before. `received_us` is the time of receipt of the last of them, by the wall
+        clock in microseconds.
         """
         newer, older, kept = self._newer, self._older, self._kept
         digests = list(map(hash, raws))
@@ -270,11 +270,15 @@ class RecentTransactions:
         found = self._kept.pop(txid, None)
         return None if found is None else found[0]
 
-    def forget(self, now_us: int) -> None:
-        """Drop the transactions received over ten seconds before `now_us`, and the oldest of too many."""
+    def forget(self, until_us: int) -> None:
+        """Drop the transactions received over ten seconds before `until_us`, and the oldest of too many.
+
+        All events received before `until_us` must have been applied. So a transaction is kept for as long as
+        its event waits, however late it is applied.
+        """
         while self._kept:
             txid, (_, received_us) = next(iter(self._kept.items()))
-            if now_us - received_us <= KEEP_US and len(self._kept) <= MOST_KEPT:
+            if until_us - received_us <= KEEP_US and len(self._kept) <= MOST_KEPT:
                 return
             del self._kept[txid]
 

@@ -215,6 +215,11 @@ class Journal:
         if messages and messages[-1].number:
             self._note_taken(messages[-1].session, messages[-1].number)
 
+    @property
+    def has_unread(self) -> bool:
+        """Return whether the ring (buffer file) has items that `note_taken` has not counted yet."""
+        return self._ring is not None and self._ring.n_put > self._n_taken
+
     def note_taken(self, number: int) -> None:
         """Count the items of the ring up to this number as journalled; the next flush frees their room.
 

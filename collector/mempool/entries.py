@@ -272,17 +272,21 @@ class PendingEntries:
         """Try to complete the rows of transactions that left the mempool before getmempoolentry answered.
 
         A mined transaction waits for the fees of its block. The fee of any other is computed from the values
-        of its inputs. Returns the rows that are complete, and requests for the spent outputs that we do not
-        know; give the answers to `take_outputs`.
+        of its inputs. One whose bytes have not come goes on waiting for them, until `give_up`. Returns the
+        rows that are complete, and requests for the spent outputs that we do not know; give the answers to
+        `take_outputs`.
         """
         done: list[FinishedRow] = []
         requests: list[OutputRequest] = []
         for entry in list(self._gone.values()):
             if entry.left is None:
                 continue
+            block_hash = entry.left.block_hash if entry.left.cause == "mined" else None
+            if entry.body is None and entry.kind == "pushed" and block_hash is None:
+                continue  # the node no longer has its bytes; a late message may bring them
             del self._gone[entry.txid]
-            if entry.left.cause == "mined" and entry.left.block_hash is not None:
-                self._by_block.setdefault(entry.left.block_hash, []).append(entry)
+            if block_hash is not None:
+                self._by_block.setdefault(block_hash, []).append(entry)
                 continue
             unknown = self._unknown_outputs(entry)
             if unknown:

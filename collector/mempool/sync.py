@@ -409,6 +409,11 @@ class MempoolSync:
         """Return how many events are held back until a snapshot or a block comes."""
         return len(self._waiting)
 
+    @property
+    def waiting_since_us(self) -> int | None:
+        """Return when the oldest event that is held back was received (wall clock); None when none is."""
+        return self._waiting[0].received_us if self._waiting else None
+
     def _advance(self) -> list[Output]:
         """Apply the mempool snapshot if it is ready, then every event that waits for nothing more.
 

@@ -175,6 +175,11 @@ class Ring:
         return False
 
     @property
+    def n_put(self) -> int:
+        """Return how many messages and notices were put into the ring since its creation."""
+        return self._words[_PUT]
+
+    @property
     def n_released(self) -> int:
         """Return how many messages and notices were put into the ring and released since its creation."""
         return self._words[_RELEASED]

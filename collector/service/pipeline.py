@@ -54,7 +54,7 @@ from collector.receive.records import Message, Notice
 from collector.service.watchdog import OurState
 
 Item = Message | Notice | FinishedRequest
-HOLD_US: Final = 50_000  # how long an event waits for its transaction, which another topic brings
+HOLD_US: Final = 50_000  # how much later than its event a transaction may come, as another topic brings it
 FILL_WAIT_US: Final = 5_000_000  # how long a snapshot waits for missed blocks to be fetched
 log = structlog.get_logger(__name__)
 
@@ -113,8 +113,7 @@ class Pipeline:
         self.processed: MessageName | None = None  # the message that rows are being made of now
         self.restarted = ""  # what showed that the node has restarted; empty while it has not
         self._coverage_rows: list[CoverageRow] = []
-        self._requests, self._batches = requests, batches
-        self._ledger, self._bodies = ledger, bodies
+        self._requests, self._batches, self._ledger, self._bodies = requests, batches, ledger, bodies
         self._recent_txs = RecentTransactions()
         self._events = PendingEvents(
             origin, batches, contents=self.contents, recent_txs=self._recent_txs, blocks=self._blocks
@@ -131,6 +130,7 @@ class Pipeline:
         )
         self._sync_wants: set[bytes] = set()  # blocks that the mempool sync waits for
         self._held: deque[_Held] = deque()
+        self._read_ns = 0  # wall clock: when the last message or notice that was taken had been received
         self._event_batch = batches.current  # of the event that the sync gave out last
         self._snapshot: _WaitingSnapshot | None = None
         self._is_followed = False  # the sync's last report was InStep, and the clock was not set since
@@ -211,7 +211,9 @@ class Pipeline:
         for item in items:
             if isinstance(item, FinishedRequest):
                 item.deliver()
-            elif isinstance(item, Notice):
+                continue
+            self._read_ns = item.received_ns
+            if isinstance(item, Notice):
                 self.notice(item)
             elif item.topic == "sequence":
                 batch.n_pending_rows += 1
@@ -259,19 +261,21 @@ class Pipeline:
         self._node_began_before_s += abs(step_us) / 1e6
         self._is_followed = False  # until the next snapshot, which is stamped by the new clock
 
-    def tick(self, now_us: int, *, hold_us: int = HOLD_US) -> None:
+    def tick(self, now_us: int, *, hold_us: int = HOLD_US, has_unread: bool = False) -> None:
         """Do what is due at `now_us` (monotonic): release held events, send requests, give up overdue ones.
 
         With `hold_us` 0, as at the end of a session, nothing is held back and requests are sent at once.
+        `has_unread` says that messages were received which the next `take` brings. An event then waits for
+        those that were received a little after it, because its transaction may be among them.
         """
-        self._release_held(now_us, hold_us)
+        self._release_held(now_us, hold_us, has_unread=has_unread)
         self._apply_snapshot_when_ready(now_us)
         self._apply(self._sync.tick(now_us))
         if not self._sync.n_waiting:  # else the block that it waits for may explain a removal
             self._events.tick(now_us)
         self._blocks.tick(now_us, at_once=not hold_us)
         self._fees.tick(now_us, self._blocks, at_once=not hold_us)
-        self._recent_txs.forget(now_us)
+        self._recent_txs.forget(self._applied_until_us)
         self.contents.forget(now_us)
 
     def release(self, *, hold_us: int = 0) -> None:
@@ -296,9 +300,21 @@ class Pipeline:
 
     # --- events and the copy of the mempool
 
-    def _release_held(self, now_us: int, hold_us: int) -> None:
-        """Pass on, to the copy of the mempool, messages of `sequence` that have been held for `hold_us`."""
+    @property
+    def _applied_until_us(self) -> int:
+        """Return the wall clock until which every received event has been applied."""
+        if (waiting_since_us := self._sync.waiting_since_us) is not None:
+            return waiting_since_us
+        return (self._held[0].item.received_ns if self._held else self._read_ns) // 1000
+
+    def _release_held(self, now_us: int, hold_us: int, *, has_unread: bool = False) -> None:
+        """Pass on, to the copy of the mempool, messages of `sequence` that have been held for `hold_us`.
+
+        With `has_unread`, those received less than `hold_us` before the last message taken go on waiting.
+        """
         while self._held and self._held[0].due_us <= now_us + HOLD_US - hold_us:
+            if has_unread and self._held[0].item.received_ns + hold_us * 1000 > self._read_ns:
+                return
             _, item, batch = self._held.popleft()
             if isinstance(item, Notice):
                 self._broken(item)
@@ -459,21 +475,21 @@ class Pipeline:
 
     def _take_transactions(self, messages: Sequence[Message], batch: Batch) -> None:
         """Decode messages of `rawtx`, and pass each transaction to the mempool entry that still lacks it."""
-        now_us = monotonic_us()
+        received_us = messages[-1].received_ns // 1000 if messages else 0
         try:
-            found = self._recent_txs.decode_new([message.body for message in messages], now_us)
+            found = self._recent_txs.decode_new([message.body for message in messages], received_us)
         except Exception:  # noqa: BLE001 - raised again for the message that causes it, if there is one
-            found = [self._decode_alone(message, now_us) for message in messages]
+            found = [self._decode_alone(message) for message in messages]
         for message, transaction in zip(messages, found, strict=True):
             if isinstance(transaction, DecodeError):
                 self._reject(message, str(transaction), batch)
             elif transaction is not None:
                 self._fees.learn_body(transaction.txid, transaction)
 
-    def _decode_alone(self, message: Message, now_us: int) -> Transaction | DecodeError | None:
+    def _decode_alone(self, message: Message) -> Transaction | DecodeError | None:
         """Decode one message of `rawtx`; return the transaction, the error, or None if it came before."""
         self.processed = MessageName(message.topic, message.sequence)
-        (found,) = self._recent_txs.decode_new([message.body], now_us)
+        (found,) = self._recent_txs.decode_new([message.body], message.received_ns // 1000)
         self.processed = None
         return found
 

@@ -340,7 +340,7 @@ class Session:
         batch = self._batches.begin(messages) if messages else self._batches.current
         self._metrics.received(self.origin[0], messages)
         self._pipeline.take(items, batch)
-        self._pipeline.tick(monotonic_us())
+        self._pipeline.tick(monotonic_us(), has_unread=self._has_unread)
         self._observation.restarted = self._observation.restarted or self._pipeline.restarted
         if not self._is_ending:
             self._ask_on_time()
@@ -355,12 +355,17 @@ class Session:
         limits = self._limits
         return self._batches.n_messages > limits.n_messages or self._batches.n_bytes > limits.message_bytes
 
+    @property
+    def _has_unread(self) -> bool:
+        """Return whether the next turns will take in messages that have been received already.
+
+        They stay in the ring while too many rows wait, and when they come from the node's next run.
+        """
+        return self._journal.has_unread and not self._is_full and not self._observation.restarted
+
     def _commit(self) -> None:
         """Commit the complete rows to the journal, and report the session's state to the metrics."""
-        rows = self._pipeline.pop_coverage_rows()
-        for row in rows:
-            self._metrics.resynced(self.origin[0], row["end_reason"])
-        self._observation.hold(rows)
+        self._hold_coverage()
         self._metrics.wrote(self._commit_rows())
         self._hold_back()
         waiting_s = self._batches.waiting_s
@@ -380,6 +385,13 @@ class Session:
                 silent=self._observation.silent,
             ),
         )
+
+    def _hold_coverage(self) -> None:
+        """Hand over the intervals of `mempool` that have ended, so that their rows are written."""
+        rows = self._pipeline.pop_coverage_rows()
+        for row in rows:
+            self._metrics.resynced(self.origin[0], row["end_reason"])
+        self._observation.hold(rows)
 
     def _commit_rows(self) -> dict[str, int]:
         """Commit the complete rows to the journal; return the number of rows by table.
@@ -451,6 +463,7 @@ class Session:
         otherwise.
         """
         self._await_answers(FINISH_S)
+        self._hold_coverage()
         self._observation.close(reason, self._observation.restarted or None)
         self._journal.remove_ring()
         if not self._waits_for_node:

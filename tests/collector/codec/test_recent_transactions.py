@@ -1,4 +1,4 @@
-"""Test that RecentTransactions keeps transactions for a limited time, and up to a limited number."""
+"""Test that RecentTransactions keeps transactions while events wait, and up to a limited number."""
 
 import pytest
 from hypothesis import given, settings

@@ -27,6 +27,7 @@ GONE = RpcError("getmempoolentry", -5, "Transaction not in mempool")
 SCRIPT = b"\x51"
 P2PKH = b"\x76\xa9\x14" + bytes(20) + b"\x88\xac"
 COIN = bytes(31) + b"\x07"
+LOST = bytes(31) + b"\x08"
 
 
 def body(*inputs: tuple[bytes, int], value_sat: int = 900) -> Transaction:
@@ -219,6 +220,28 @@ def test_a_removed_transaction_has_the_fee_of_what_it_spent() -> None:
     assert (done, requests) == ([], [OutputRequest(child.txid, COIN, 1)])
     (finished,) = pending.take_outputs(requests, outputs_of_answers(requests, [output_answer("0.00000350")]))
     assert (finished.row["fee_sat"], finished.row["fee_source"]) == (150, "inputs")
+
+
+def test_a_removed_transaction_waits_for_its_bytes() -> None:
+    """Bytes that come after the node has dropped the transaction complete its row; without them it ends."""
+    pending, contents = setup()
+    late = body((COIN, 0), value_sat=300)
+    for txid in (late.txid, LOST):
+        contents.enter(txid, None)
+        pending.add(PendingEntry(txid, "pushed", 1000, 5, None, None))
+    pending.next_requests(9)
+    pending.take_answers([EntryAnswer(txid, GONE, GONE) for txid in (late.txid, LOST)], 7)
+    for txid in (late.txid, LOST):
+        pending.note_left(TxLeft(txid, "removed", None))
+    assert pending.resolve_gone() == ([], [])
+    pending.learn_body(late.txid, late)
+    done, requests = pending.resolve_gone()
+    assert (done, requests) == ([], [OutputRequest(late.txid, COIN, 0)])
+    (finished,) = pending.take_outputs(requests, outputs_of_answers(requests, [output_answer("0.00000350")]))
+    assert (finished.row["fee_sat"], finished.row["vsize_vb"]) == (50, late.vsize_vb)
+    assert pending.give_up(7 + GIVE_UP_US) == []
+    (lost,) = pending.give_up(8 + GIVE_UP_US)
+    assert (lost.entry.txid, len(pending)) == (LOST, 0)
 
 
 def test_a_row_says_what_its_transaction_spends() -> None:

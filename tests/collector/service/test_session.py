@@ -14,7 +14,7 @@ import pytest
 from collector.blocks.stored import StoredBlocks
 from collector.config import Settings
 from collector.dataset.open import Dataset
-from collector.dataset.schema import REJECTS
+from collector.dataset.schema import COVERAGE, REJECTS
 from collector.errors import CollectorError
 from collector.journal.journal import Journal
 from collector.mempool.bodies import WaitingBodies
@@ -239,6 +239,19 @@ def test_a_session_that_the_node_ended_is_not_in_step(tmp_path: Path, node: Plan
         collecting.put(Notice("node_restart", "sequence", 1, "the counter began anew"))
         wait_until(lambda: collecting.source.is_drained)  # the session has ended
     assert collecting.sample("in_step") == 0
+
+
+def test_a_loss_in_the_last_moment_ends_the_coverage(tmp_path: Path, node: PlantedNode) -> None:
+    """A connection that is lost right before the session ends still leaves rows of the intervals it ended."""
+    node.results |= {"uptime": 1, "getrawmempool": {"txids": [], "mempool_sequence": 1}}
+    collecting = Collecting(tmp_path, node)
+    with collecting.running():
+        wait_until(lambda: collecting.sample("in_step") == 1)
+        reasons = ("reconnect", "node_restart")
+        collecting.put(*(Notice(reason, "sequence", at_ns, "") for at_ns, reason in enumerate(reasons, 1)))
+    rows = collecting.dataset.read(COVERAGE).to_pylist()
+    ends = {row["topic"]: row["end_reason"] for row in rows}
+    assert (ends["sequence"], ends["mempool"]) == ("reconnect", "reconnect")
 
 
 def test_a_recovery_that_fails_leaves_no_thread(tmp_path: Path, node: PlantedNode) -> None:
