@@ -24,7 +24,7 @@ DatabaseOption = Annotated[
 ]
 
 MemoryOption = Annotated[
-    str | None, typer.Option("--memory", help="Most memory of DuckDB, as 2GB; default: 4/5 of the machine's.")
+    str | None, typer.Option("--memory", help="Most memory to take, as 2GB; default: 4/5 of the machine's.")
 ]
 EngineOption = Annotated[
     str, typer.Option("--engine", help="Who makes the marts: local, or a Spark cluster (spark://…).")

@@ -29,6 +29,7 @@ STORAGE: Final = "v1.4.0"
 GIVE_UP_S: Final = 0.1  # after so long, queries that were begun meanwhile are stopped as well
 # Bytes of the units in which DuckDB tells sizes.
 UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+OWN_GB: Final = 0.35  # what a build of a year took beside DuckDB was 0.25 GB
 MAGIC: Final = b"DUCK"  # behind the checksum of 8 bytes with which a database begins
 MAGIC_BYTES: Final = 12
 # Connections that are open now, so that Ctrl-C can stop their queries.
@@ -185,6 +186,15 @@ def default_memory_gb() -> float:
         ((limit,),) = connection.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = limit.split()
     return float(number) * UNITS[unit] / 1e9
+
+
+def duckdb_gb(memory_gb: float | None) -> float | None:
+    """Return how much of the `memory_gb` of a process that makes marts its DuckDB may take (10^9 bytes).
+
+    OWN_GB stay for Python, the libraries and what DuckDB does not count, but no more than half. None stays
+    None: DuckDB then takes its default.
+    """
+    return None if memory_gb is None else max(memory_gb - OWN_GB, memory_gb / 2)
 
 
 def interrupt_queries() -> None:

@@ -21,7 +21,7 @@ import duckdb
 from analysis.attribution.rules import RuleSet, load_rules
 from analysis.catalog import Catalog, load_catalog
 from analysis.checks import CheckResult, EarlierChecks, run_checks
-from analysis.database import connect, default_memory_gb, open_cursors, refuse_other_file
+from analysis.database import connect, default_memory_gb, duckdb_gb, open_cursors, refuse_other_file
 from analysis.descriptions import write_comments
 from analysis.errors import DatabaseError
 from analysis.fingerprints import table_content, versions_hash
@@ -104,10 +104,10 @@ def build(
 
     The result is that of a build from nothing, digit for digit. `progress` is called before each step, by one
     thread at a time. With `marts`, only these and the models that they read are built, and only checks that
-    read nothing else run. DuckDB takes at most `memory_gb` of memory (by default four fifths) and puts the
-    rest beside the database, at most `temp_gb` (by default half of the free disk). `threads` changes the
-    time, not a digit. A mart of at most `inside_bytes` of Parquet becomes a table. Without `is_cut` every
-    mart is made as a whole. `workers` do most of the work, each with at most `memory_gb`.
+    read nothing else run. This process takes at most `memory_gb` (by default DuckDB takes four fifths of the
+    machine's); what does not fit goes beside the database, at most `temp_gb` (by default half of the free
+    disk). `threads` changes the time, not a digit. A mart of at most `inside_bytes` of Parquet becomes a
+    table. Without `is_cut` every mart is made as a whole. `workers` take as much memory each.
 
     Raises DatasetError, RulesError or DatabaseError, and then leaves an older database as it was. Marts that
     were made before the error are kept, and the next build uses them.
@@ -130,7 +130,7 @@ def build(
             most_gb = _half_of_free_gb(path.parent) if temp_gb is None else temp_gb
             with (
                 _errors_explained(database, opened, most_gb, memory_gb),
-                connect(path, memory_gb=memory_gb, temp_gb=most_gb, threads=threads) as connection,
+                connect(path, memory_gb=duckdb_gb(memory_gb), temp_gb=most_gb, threads=threads) as connection,
             ):
                 work.run(connection, inside_bytes, progress)
         work.finish(database, stamp)

@@ -69,7 +69,7 @@ def open_processes(n_at_once: int) -> Iterator[ProcessWorkers]:
 
 
 def memory_of_each_gb(memory_gb: float | None, n_workers: int) -> float:
-    """Return the memory (10^9 bytes) of one DuckDB, where a build and its workers share `memory_gb`.
+    """Return the memory (10^9 bytes) of one process, where a build and its workers share `memory_gb`.
 
     None stands for four fifths of the memory of the machine or container.
     """

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from analysis.catalog import Model, load_catalog
 from analysis.checks import n_rows_of
-from analysis.database import connect
+from analysis.database import connect, duckdb_gb
 from analysis.errors import DatabaseError
 from analysis.fingerprints import versions_hash
 from analysis.incremental import create_input, create_model, create_staging, set_parameters
@@ -50,8 +50,8 @@ def version_hash() -> str:
 class Workplace:
     """Holds the settings that all tasks of one build share: dataset, chain, folder of parts, memory.
 
-    `inputs` has the tables that no SQL makes, by name, as Arrow streams. `memory_gb` (10^9 bytes) limits the
-    DuckDB of one worker, which has one thread. `version` is a hash of our code and of the libraries.
+    `inputs` has the tables that no SQL makes, by name, as Arrow streams. `memory_gb` (10^9 bytes) limits one
+    worker, whose DuckDB has one thread. `version` is a hash of our code and of the libraries.
     """
 
     dataset: Path
@@ -166,7 +166,7 @@ def _read_batch(
     _refuse_other_version(of_build)
     while _kept:  # it would hold as much memory again
         _kept.pop().close()
-    with dataset.read_lock(), connect(memory_gb=memory_gb, threads=1) as connection:
+    with dataset.read_lock(), connect(memory_gb=duckdb_gb(memory_gb), threads=1) as connection:
         return read_files(connection, dataset, 1, files)
 
 
@@ -194,7 +194,7 @@ class _Worker:
         self._close = weakref.finalize(self, stack.close)
         folder = stack.enter_context(temporary_folder(WORKER_FOLDER))
         self._connection = stack.enter_context(
-            connect(folder / "worker.duckdb", memory_gb=workplace.memory_gb, threads=1)
+            connect(folder / "worker.duckdb", memory_gb=duckdb_gb(workplace.memory_gb), threads=1)
         )
         create_views(self._connection, self._dataset)
         create_staging(self._connection, self._catalog)

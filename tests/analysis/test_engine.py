@@ -17,7 +17,7 @@ import pytest
 from analysis import engine
 from analysis.catalog import load_catalog
 from analysis.checks import read_results
-from analysis.database import open_database
+from analysis.database import connect, open_database
 from analysis.engine import BuildResult, Step, build
 from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
 from collector.compaction.run import PartitionResult, compact
@@ -366,6 +366,22 @@ def test_temporary_files_have_a_bound(dataset: Path) -> None:
         built(dataset, memory_gb=0.06, temp_gb=0.001)
     assert [path.name for path in (dataset.parent / "build").iterdir()] == ["analysis.duckdb.marts"]
     assert not list((dataset.parent / "build").rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(("memory_gb", "of_duckdb_gb"), [(4.0, 3.65), (0.5, 0.25), (None, None)])
+def test_memory_is_that_of_the_process(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, memory_gb: float | None, of_duckdb_gb: float | None
+) -> None:
+    """DuckDB gets what Python and the libraries leave of a build's memory, and half where that is little."""
+    given: list[float | None] = []
+
+    def connected(*path: Path, memory_gb: float | None = None, **options: Any) -> Any:
+        given.append(memory_gb)
+        return connect(*path, memory_gb=memory_gb, **options)
+
+    monkeypatch.setattr(engine, "connect", connected)
+    built(dataset, marts=MANIFEST, memory_gb=memory_gb)
+    assert given == [of_duckdb_gb]
 
 
 def test_errors_are_in_one_tree() -> None:

@@ -166,7 +166,7 @@ def parse() -> argparse.Namespace:
     length.add_argument("--days", type=int, nargs="+", default=[7], help="days of 144 blocks")
     parser.add_argument("--once", action="store_true", help="make no full build beside the one before")
     parser.add_argument("--entering", type=int, default=2500, help="transactions that enter per block")
-    parser.add_argument("--memory", type=float, default=MEMORY_GB, help="GB of DuckDB. Default: %(default)s")
+    parser.add_argument("--memory", type=float, default=MEMORY_GB, help="GB of a build. Default: %(default)s")
     parser.add_argument(
         "--threads", type=int, default=1, help="of DuckDB; marts at once. Default: %(default)s"
     )

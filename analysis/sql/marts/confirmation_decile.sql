@@ -29,44 +29,51 @@ half_mined_s = "DOUBLE  s after entry by which half were mined; null when fewer 
 */
 with
 
-cells as (
+-- The many cells are summed once, for their decile and for all.
+sums as (
+    select
+        decile,
+        wait_no,
+        outcome,
+        sum(n_spells) as n_spells
+    from confirmation_cells
+    group by decile, wait_no, outcome
+),
+
+placed as (
     select
         unnest(if(decile = 0, [0], [0, decile])) as decile,
         wait_no,
         outcome,
         n_spells
-    from confirmation_cells
+    from sums
 ),
 
 waits as (
     select
         decile,
         wait_no,
-        cast(coalesce(sum(n_spells) filter (where outcome = 'mined'), 0) as bigint) as taken,
-        cast(coalesce(sum(n_spells) filter (where outcome != 'censored'), 0) as bigint) as offered
-    from cells
+        sum(n_spells) as n_entered,
+        cast(coalesce(sum(n_spells) filter (where outcome = 'mined'), 0) as bigint) as n_mined,
+        coalesce(sum(n_spells) filter (where outcome = 'replaced'), 0) as n_replaced,
+        coalesce(sum(n_spells) filter (where outcome = 'expired'), 0) as n_expired,
+        coalesce(sum(n_spells) filter (where outcome = 'other'), 0) as n_other,
+        cast(coalesce(sum(n_spells) filter (where outcome != 'censored'), 0) as bigint) as n_ended
+    from placed
     group by decile, wait_no
-),
-
-wait_lists as (
-    select
-        decile,
-        list(struct_pack(taken := taken, offered := offered) order by wait_no) as waits
-    from waits
-    where offered > 0
-    group by decile
 ),
 
 counts as (
     select
         decile,
-        cast(sum(n_spells) as bigint) as n_entered,
-        cast(coalesce(sum(n_spells) filter (where outcome = 'mined'), 0) as bigint) as n_mined,
-        cast(coalesce(sum(n_spells) filter (where outcome = 'replaced'), 0) as bigint) as n_replaced,
-        cast(coalesce(sum(n_spells) filter (where outcome = 'expired'), 0) as bigint) as n_expired,
-        cast(coalesce(sum(n_spells) filter (where outcome = 'other'), 0) as bigint) as n_other,
-        cast(coalesce(sum(n_spells) filter (where outcome = 'censored'), 0) as bigint) as n_censored
-    from cells
+        cast(sum(n_entered) as bigint) as n_entered,
+        cast(sum(n_mined) as bigint) as n_mined,
+        cast(sum(n_replaced) as bigint) as n_replaced,
+        cast(sum(n_expired) as bigint) as n_expired,
+        cast(sum(n_other) as bigint) as n_other,
+        cast(sum(n_entered) - sum(n_ended) as bigint) as n_censored,
+        list(struct_pack(taken := n_mined, offered := n_ended) order by wait_no) filter (where n_ended > 0) as waits
+    from waits
     group by decile
 ),
 
@@ -82,11 +89,9 @@ feerates as (
 
 judged as (
     select
-        counts.*,
-        block_ratio_interval(wait_lists.waits, getvariable('min_intervals')) as accepted_interval
+        *,
+        block_ratio_interval(waits, getvariable('min_intervals')) as accepted_interval
     from counts
-    left join wait_lists
-        on counts.decile = wait_lists.decile
 )
 
 select

@@ -72,23 +72,31 @@ next_stays as (
     group by replaced.stay_no
 ),
 
+-- Most chains have one hop; what follows is about the few whose replacement was replaced too.
+links as (
+    select
+        next_stays.stay_no,
+        next_stays.by_stay_no
+    from next_stays
+    inner join replaced as later
+        on next_stays.by_stay_no = later.stay_no
+),
+
 -- Every way along a chain: from each replaced stay to each of those after it.
 ways (first_stay_no, stay_no, n_hops) as (
     select
-        replaced.stay_no as first_stay_no,
-        replaced.stay_no,
-        cast(1 as bigint) as n_hops
-    from replaced
+        stay_no as first_stay_no,
+        by_stay_no as stay_no,
+        cast(2 as bigint) as n_hops
+    from links
     union all
     select
         ways.first_stay_no,
-        later.stay_no,
+        links.by_stay_no as stay_no,
         ways.n_hops + 1 as n_hops
     from ways
-    inner join next_stays
-        on ways.stay_no = next_stays.stay_no
-    inner join replaced as later
-        on next_stays.by_stay_no = later.stay_no
+    inner join links
+        on ways.stay_no = links.stay_no
 ),
 
 hops as (
@@ -106,6 +114,22 @@ ends as (
         arg_max(stay_no, n_hops) as end_stay_no
     from ways
     group by first_stay_no
+),
+
+lasts as (
+    select
+        ends.stay_no,
+        ends.n_hops_left,
+        last_replaced.replaced_by as last_txid,
+        last_stay.fee_sat as last_fee_sat,
+        last_stay.left_reason as last_left_reason
+    from ends
+    inner join replaced as last_replaced
+        on ends.end_stay_no = last_replaced.stay_no
+    left join next_stays as last_next
+        on ends.end_stay_no = last_next.stay_no
+    left join replacement_stays as last_stay
+        on last_next.by_stay_no = last_stay.stay_no
 )
 
 select
@@ -116,28 +140,22 @@ select
     next_stays.by_stay_no,
     replaced.replaced_at,
     replaced.waited_s,
-    hops.hop,
-    ends.n_hops_left,
+    coalesce(hops.hop, 1) as hop,
+    coalesce(lasts.n_hops_left, 1) as n_hops_left,
     replaced.fee_sat,
     replaced.vsize_vb,
     replacement.fee_sat as by_fee_sat,
     replacement.vsize_vb as by_vsize_vb,
-    last_replaced.replaced_by as last_txid,
-    last_stay.fee_sat as last_fee_sat,
-    last_stay.left_reason as last_left_reason
+    if(lasts.stay_no is null, replaced.replaced_by, lasts.last_txid) as last_txid,
+    if(lasts.stay_no is null, replacement.fee_sat, lasts.last_fee_sat) as last_fee_sat,
+    if(lasts.stay_no is null, replacement.left_reason, lasts.last_left_reason) as last_left_reason
 from replaced
-inner join hops
+left join hops
     on replaced.stay_no = hops.stay_no
-inner join ends
-    on replaced.stay_no = ends.stay_no
-inner join replaced as last_replaced
-    on ends.end_stay_no = last_replaced.stay_no
+left join lasts
+    on replaced.stay_no = lasts.stay_no
 left join next_stays
     on replaced.stay_no = next_stays.stay_no
 left join replacement_stays as replacement
     on next_stays.by_stay_no = replacement.stay_no
-left join next_stays as last_next
-    on ends.end_stay_no = last_next.stay_no
-left join replacement_stays as last_stay
-    on last_next.by_stay_no = last_stay.stay_no
 order by replaced.stay_no
