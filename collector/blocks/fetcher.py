@@ -29,8 +29,11 @@ BlockTaker = Callable[[bytes, RecentBlock | None, list[bytes]], None]
 # Skipped fields of getblock: of a script its type alone is read.
 UNREAD: Final = frozenset({"hex", "scriptSig", "txinwitness", "asm", "desc", "address"})
 WRONG_FOR_S: Final = 120.0  # wrong answers about blocks are asked again for so long
+# Errors of getblock (Bitcoin Core, rpc/protocol.h and rpc/blockchain.cpp).
 NOT_FOUND: Final = -5  # RPC_INVALID_ADDRESS_OR_KEY: no such block
-INTERNAL_ERROR: Final = -32603  # undo data that cannot be read (Bitcoin Core, rpc/blockchain.cpp)
+MISC_ERROR: Final = -1  # RPC_MISC_ERROR: a pruned block, and blocks that are not on the disk yet
+PRUNED: Final = "pruned"  # in the message of MISC_ERROR
+INTERNAL_ERROR: Final = -32603  # RPC_INTERNAL_ERROR: undo data that cannot be read
 
 
 class BlockFetcher:
@@ -255,17 +258,25 @@ def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool, with_amounts: 
     """Ask the node for a block, and for its raw bytes if `raw`; return the answer.
 
     It has fees and spent outputs unless the node has lost the undo data, or `with_amounts` is false. Raises
-    NodeError when the node does not have the block or its answer has a wrong form.
+    RpcError when the node does not have the block, and NodeError when the same question may have a better
+    answer later: its answer has a wrong form, or is another error.
     """
-    name = hash_hex(block_hash)
+    try:
+        return _ask_block(client, hash_hex(block_hash), raw=raw, with_amounts=with_amounts)
+    except RpcError as error:
+        if error.code == INTERNAL_ERROR and with_amounts:
+            return ask_block(client, block_hash, raw=raw, with_amounts=False)
+        is_pruned = error.code == MISC_ERROR and PRUNED in str(error)
+        if is_pruned or error.code in (NOT_FOUND, INTERNAL_ERROR):
+            raise
+        raise NodeError(str(error)) from error
+
+
+def _ask_block(client: RpcClient, name: str, *, raw: bool, with_amounts: bool) -> BlockAnswer:
+    """Ask the node for a block by its hash in hex, as `ask_block` does; raise every error of the node."""
     amounts: BlockAmounts | None = None
     if with_amounts:
-        try:
-            answer = client.call("getblock", name, 3, without=UNREAD)
-        except RpcError as error:
-            if error.code != INTERNAL_ERROR:
-                raise
-            return ask_block(client, block_hash, raw=raw, with_amounts=False)
+        answer = client.call("getblock", name, 3, without=UNREAD)
         txids = [Fields("getblock: tx", each).hash("txid") for each in _transactions(answer)]
         amounts = read_amounts(answer)
     else:

@@ -89,6 +89,19 @@ def test_an_amount_of_a_wrong_form_is_asked_again(tmp_path: Path, node: PlantedN
     assert stored_fees(tmp_path, node, tell_right) == [None, FEE_SAT]
 
 
+def test_an_error_that_no_node_means_for_good_is_asked_again(tmp_path: Path, node: PlantedNode) -> None:
+    """An error that is none about the block, as a proxy gives it, costs the block no fees."""
+    node.results |= {"getblockchaininfo": {"headers": 101, "blocks": 101}}
+    node.errors["getblock"] = {"code": -1, "message": ["no", {}]}
+
+    def tell_right() -> None:
+        wait_until(lambda: node.n_asked["getblock"] > 0)
+        node.errors.clear()
+        node.results["getblock"] = described(1 + FEE_SAT / 1e8)
+
+    assert stored_fees(tmp_path, node, tell_right) == [None, FEE_SAT]
+
+
 def test_amounts_that_stay_wrong_cost_the_fees_and_not_the_block(
     tmp_path: Path, node: PlantedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
