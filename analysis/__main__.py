@@ -10,6 +10,9 @@ import resource
 import signal
 import sys
 import threading
+from types import FrameType
+
+from collector.importing import is_importing
 
 INTERRUPTED = 128 + signal.SIGINT
 LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the libraries crash instead of raising MemoryError
@@ -23,7 +26,7 @@ class _Interrupt(BaseException):
 class _CtrlC:
     """Stops running queries at the first Ctrl-C and raises _Interrupt.
 
-    The second Ctrl-C ends the process at once.
+    The second Ctrl-C ends the process at once. So does the first while a library is being loaded.
 
     Python calls a signal handler only between two of its own steps, so a long query would delay it. But it
     writes the signal to a pipe at once. A thread waits there and stops the query.
@@ -51,17 +54,17 @@ class _CtrlC:
         signal.set_wakeup_fd(written)
         threading.Thread(target=self._watch, args=(pressed,), daemon=True).start()
 
-    def _handle(self, _number: int, _frame: object) -> None:
+    def _handle(self, _number: int, frame: FrameType | None) -> None:
         if not self.was_pressed and not self.is_over:
             self.was_pressed = True
-            raise _Interrupt
+            _stop(frame)
 
-    def _raise_again(self, number: int, _frame: object) -> None:
+    def _raise_again(self, number: int, frame: FrameType | None) -> None:
         """Raise _Interrupt; an alarm that others sent ends the process, as it would without us."""
         if not self.was_pressed:
             os._exit(128 + number)
         if not self.is_over:
-            raise _Interrupt
+            _stop(frame)
 
     @staticmethod
     def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
@@ -83,6 +86,22 @@ class _CtrlC:
             database.interrupt_queries()
         _wait_for_ctrl_c(pressed)
         os._exit(INTERRUPTED)
+
+
+def _stop(frame: FrameType | None) -> None:
+    """Raise _Interrupt in the code that `frame` runs; where it loads a library, end the process."""
+    if is_importing(frame):
+        _end()
+    raise _Interrupt
+
+
+def _end() -> None:
+    """Print that Ctrl-C stopped the program, and end it.
+
+    The exit handlers of libraries are left out, because they may hang or print more.
+    """
+    os.write(sys.stderr.fileno(), b"pool-analysis: stopped by Ctrl-C\n")
+    os._exit(INTERRUPTED)
 
 
 def _wait_for_ctrl_c(pressed: int) -> None:
@@ -116,9 +135,7 @@ def main() -> None:
         if not ctrl_c.was_pressed:
             raise
     if ctrl_c.was_pressed:
-        # The exit handlers of libraries may hang or print more lines, so they are skipped.
-        os.write(sys.stderr.fileno(), b"pool-analysis: stopped by Ctrl-C\n")
-        os._exit(INTERRUPTED)
+        _end()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ import os
 import resource
 import signal
 import sys
+from types import FrameType
 
+from collector.importing import is_importing
 from collector.standard_streams import open_missing
 from collector.unneeded import hide_unneeded
 
@@ -17,11 +19,14 @@ INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 LEAST_ADDRESS_SPACE = 2 << 30  # bytes; with less the libraries crash instead of raising MemoryError
 AGAIN_S = 0.01  # Python has left a callback by then
+STOPPED = {INTERRUPTED: "stopped by Ctrl-C", TERMINATED: "stopped by SIGTERM"}
 STOPPED_EARLY = "stopped before the start: nothing was received"
 
 
 class _Signals:
     """Raises KeyboardInterrupt at Ctrl-C and SystemExit at SIGTERM; a second signal ends the process.
+
+    The first signal ends it too while a library is being loaded.
 
     While the command `run` loads, it has received nothing, so a signal is a clean stop (also the SIGHUP of a
     terminal that closes). Once loaded, `run` handles signals itself.
@@ -40,11 +45,13 @@ class _Signals:
             signal.signal(signal.SIGALRM, self._raise_again)
             sys.unraisablehook = self._on_dropped
 
-    def _handle(self, number: int, _frame: object) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         """Raise an exception for the first signal; end the process with its status at the second signal."""
         if self.status is not None:
             os._exit(self.status)
         self.status = 128 + number
+        if is_importing(frame):
+            _end(self.status, STOPPED[self.status])
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(TERMINATED)
@@ -57,11 +64,13 @@ class _Signals:
         else:
             sys.__unraisablehook__(dropped)
 
-    def _raise_again(self, number: int, _frame: object) -> None:
+    def _raise_again(self, number: int, frame: FrameType | None) -> None:
         """Raise what was dropped; an alarm that others sent ends the process, as it would without us."""
         dropped, self._dropped = self._dropped, None
         if dropped is None:
             os._exit(128 + number)
+        if self.status is not None and is_importing(frame):
+            _end(self.status, STOPPED[self.status])
         raise dropped
 
 
@@ -95,10 +104,8 @@ def main() -> None:
             raise
         if type(error).__name__ == "Stopped":  # of collector.errors, which may not be loaded
             _end(INTERRUPTED, str(error))
-    if signals.status == INTERRUPTED:
-        _end(INTERRUPTED, "stopped by Ctrl-C")
-    if signals.status == TERMINATED:
-        _end(TERMINATED, "stopped by SIGTERM")
+    if signals.status is not None:
+        _end(signals.status, STOPPED[signals.status])
 
 
 def _explain(error: MemoryError | ImportError) -> str:

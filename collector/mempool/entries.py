@@ -33,6 +33,7 @@ Outputs = Mapping[tuple[bytes, int], SpentOutput]  # by txid and index
 # Shared to save memory: at a start every mempool transaction has a pending row.
 NO_OUTPUTS: Final[Outputs] = {}
 GIVE_UP_US: Final = 10_000_000  # how long to wait for the reason why a transaction left
+GIVE_UP_BYTES_US: Final = 2_000_000  # how long to wait for the bytes of a transaction that was removed
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long to wait for its block: a busy node answers late
 MOST_UNREAD: Final = 3  # answers of a wrong form about one transaction; then its row lacks its fee
 MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block holds
@@ -164,6 +165,7 @@ class PendingEntries:
         entry = self._open.get(txid)
         if entry is not None and entry.body is None:
             entry.body = body
+            self._contents.learn_body(txid, body)
 
     def note_left(self, left: TxLeft) -> None:
         """Store why and when a pending transaction left the mempool; its fee may then come from elsewhere."""
@@ -281,9 +283,9 @@ class PendingEntries:
         for entry in list(self._gone.values()):
             if entry.left is None:
                 continue
+            if _waits_for_bytes(entry):
+                continue
             block_hash = entry.left.block_hash if entry.left.cause == "mined" else None
-            if entry.body is None and entry.kind == "pushed" and block_hash is None:
-                continue  # the node no longer has its bytes; a late message may bring them
             del self._gone[entry.txid]
             if block_hash is not None:
                 self._by_block.setdefault(block_hash, []).append(entry)
@@ -352,12 +354,17 @@ class PendingEntries:
     def give_up(self, now_us: int, *, is_filling: bool = False) -> list[FinishedRow]:
         """Return, without a fee, the rows of transactions that left so long ago that we stop waiting.
 
-        `is_filling` says that blocks are being fetched which no message named. One of them may contain the
-        transaction, so the wait is then longer. `now_us` is of the monotonic clock.
+        One that was removed waits for its bytes alone, and not for long. `is_filling` says that blocks are
+        being fetched which no message named. One of them may contain the transaction, so the wait is then
+        longer. `now_us` is of the monotonic clock.
         """
         patience_us = GIVE_UP_BLOCK_US if is_filling else GIVE_UP_US
         waiting = (*self._gone.values(), *self._inputs_spent.values())
-        late = [entry for entry in waiting if now_us - entry.gone_us > patience_us]
+        late = [
+            entry
+            for entry in waiting
+            if now_us - entry.gone_us > (GIVE_UP_BYTES_US if _waits_for_bytes(entry) else patience_us)
+        ]
         for block_hash, pending in list(self._by_block.items()):
             overdue = [entry for entry in pending if now_us - entry.gone_us > GIVE_UP_BLOCK_US]
             if len(overdue) == len(pending):
@@ -501,6 +508,12 @@ class PendingEntries:
                 return []
             total_sat += output.value_sat
         return self._finish(entry, _FoundFee(total_sat - entry.body.output_value_sat, "inputs"))
+
+
+def _waits_for_bytes(entry: PendingEntry) -> bool:
+    """Return whether a transaction left without its bytes: the node has none, but a late message may."""
+    is_mined = entry.left is not None and entry.left.cause == "mined" and entry.left.block_hash is not None
+    return entry.left is not None and not is_mined and entry.body is None and entry.kind == "pushed"
 
 
 def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow:

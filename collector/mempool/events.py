@@ -123,9 +123,19 @@ class Removals:
         since_us = event.received_us - received_us
         return since_us if since_us >= 0 else now_us - taken_us
 
-    def tick(self, now_us: int) -> list[Settled]:
-        """Return, with a reason, the removals that no event has explained for a second before `now_us`."""
-        return self._settle(lambda gone: now_us - gone.since_us > QUIET_US)
+    def tick(self, now_us: int, applied_until_us: int | None = None) -> list[Settled]:
+        """Return, with a reason, the removals that no event has explained for a second before `now_us`.
+
+        Where received events still wait, `applied_until_us` says until when (wall clock) all have been given;
+        then no event within a second of the removal may be among those that wait.
+        """
+
+        def is_over(gone: _OpenRemoval) -> bool:
+            if applied_until_us is not None and applied_until_us - gone.event.received_us <= QUIET_US:
+                return False
+            return now_us - gone.since_us > QUIET_US
+
+        return self._settle(is_over)
 
     def flush(self) -> list[Settled]:
         """Return every unexplained removal with the reason that remains, because no more events come."""
@@ -246,9 +256,12 @@ class PendingEvents:
         event = Event(letter, txid, None, -self._n_pulled, at_us)
         self._batches.add_independent("mempool_events", [self._row(event, "pulled", reason, None)])
 
-    def tick(self, now_us: int) -> None:
-        """Make the rows of removals that nothing has explained for more than a second before `now_us`."""
-        self._settled(self._removals.tick(now_us))
+    def tick(self, now_us: int, applied_until_us: int | None = None) -> None:
+        """Make the rows of removals that nothing has explained for more than a second before `now_us`.
+
+        `applied_until_us` means what it means for `Removals.tick`.
+        """
+        self._settled(self._removals.tick(now_us, applied_until_us))
 
     def flush(self) -> None:
         """Make the rows of all removals now, with the best reason found so far: no more events come."""

@@ -372,17 +372,18 @@ class MempoolSync:
         self._late_in, self._late_out = set(), set()
         return [*lost, self._want_snapshot()]
 
-    def tick(self, now_us: int) -> list[Output]:
+    def tick(self, now_us: int, *, has_more: bool = False) -> list[Output]:
         """Apply a snapshot that waited long enough, or notice numbers that no block explained in time.
 
-        Missing numbers mean that messages were lost; a new snapshot is then requested. Returns the mempool
-        changes and requests that follow.
+        Missing numbers mean that messages were lost; a new snapshot is then requested. With `has_more`,
+        received events have not been given yet, and the block may be among them. Returns the mempool changes
+        and requests that follow.
         """
         self._now_us = now_us
         if self._snapshot is not None:
             return self._advance()
         # The block that explains missing numbers may be among the waiting events.
-        is_unpaid = self.in_step and self._debt and not self._waiting
+        is_unpaid = self.in_step and self._debt and not self._waiting and not has_more
         if is_unpaid and now_us - self._debt_since_us > DEBT_LIMIT_US:
             return self._out_of_step(f"{self._debt} mempool sequence numbers are missing and no block came")
         return []

@@ -55,7 +55,7 @@ from collector.service.watchdog import OurState
 
 Item = Message | Notice | FinishedRequest
 HOLD_US: Final = 50_000  # how much later than its event a transaction may come, as another topic brings it
-FILL_WAIT_US: Final = 5_000_000  # how long a snapshot waits for missed blocks to be fetched
+FILL_WAIT_US: Final = 5_000_000  # how long a snapshot waits for older events and missed blocks
 log = structlog.get_logger(__name__)
 
 
@@ -78,7 +78,10 @@ class _Held(NamedTuple):
 
 
 class _WaitingSnapshot(NamedTuple):
-    """Holds a mempool snapshot until missed blocks are fetched, so that their transactions count as mined."""
+    """Holds a mempool snapshot until older events are passed on and missed blocks are fetched.
+
+    So the transactions of these blocks count as mined, and those of the events as seen to enter.
+    """
 
     request: int
     snapshot: MempoolSnapshot
@@ -270,20 +273,22 @@ class Pipeline:
         """
         self._release_held(now_us, hold_us, has_unread=has_unread)
         self._apply_snapshot_when_ready(now_us)
-        self._apply(self._sync.tick(now_us))
+        has_more = has_unread or bool(self._held)
+        self._apply(self._sync.tick(now_us, has_more=has_more))
         if not self._sync.n_waiting:  # else the block that it waits for may explain a removal
-            self._events.tick(now_us)
+            self._events.tick(now_us, self._applied_until_us if has_more else None)
         self._blocks.tick(now_us, at_once=not hold_us)
         self._fees.tick(now_us, self._blocks, at_once=not hold_us)
         self._recent_txs.forget(self._applied_until_us)
         self.contents.forget(now_us)
 
-    def release(self, *, hold_us: int = 0) -> None:
+    def release(self, *, hold_us: int = 0, has_unread: bool = False) -> None:
         """Apply the mempool events that wait for a snapshot or a block which will not come any more.
 
         The pipeline's clock does not advance, so that no wait for an explanation of these events runs out.
+        `hold_us` and `has_unread` mean what they mean for `tick`.
         """
-        self._release_held(monotonic_us(), hold_us)
+        self._release_held(monotonic_us(), hold_us, has_unread=has_unread)
         self._apply(self._sync.flush(self._blocks.txids_of))
 
     def finish(self) -> None:
@@ -305,7 +310,9 @@ class Pipeline:
         """Return the wall clock until which every received event has been applied."""
         if (waiting_since_us := self._sync.waiting_since_us) is not None:
             return waiting_since_us
-        return (self._held[0].item.received_ns if self._held else self._read_ns) // 1000
+        # Where the wall clock was set, the stamps of what is held are not in order.
+        ends = (self._held[0], self._held[-1]) if self._held else ()
+        return min([self._read_ns, *(held.item.received_ns for held in ends)]) // 1000
 
     def _release_held(self, now_us: int, hold_us: int, *, has_unread: bool = False) -> None:
         """Pass on, to the copy of the mempool, messages of `sequence` that have been held for `hold_us`.
@@ -313,7 +320,8 @@ class Pipeline:
         With `has_unread`, those received less than `hold_us` before the last message taken go on waiting.
         """
         while self._held and self._held[0].due_us <= now_us + HOLD_US - hold_us:
-            if has_unread and self._held[0].item.received_ns + hold_us * 1000 > self._read_ns:
+            received_ns = self._held[0].item.received_ns
+            if has_unread and received_ns <= self._read_ns < received_ns + hold_us * 1000:
                 return
             _, item, batch = self._held.popleft()
             if isinstance(item, Notice):
@@ -461,12 +469,16 @@ class Pipeline:
             self._apply_snapshot_when_ready(monotonic_us())
 
     def _apply_snapshot_when_ready(self, now_us: int) -> None:
-        """Apply the waiting mempool snapshot; after a loss, first wait some seconds for the missed blocks."""
+        """Apply the waiting mempool snapshot, once the events received before it have been passed on.
+
+        After a loss it waits for the missed blocks too. It waits for some seconds at most.
+        """
         if self._snapshot is None:
             return
         request, snapshot = self._snapshot
-        is_filling = self._requests.blocks.n_open or len(self._blocks)
-        if request > 1 and is_filling and now_us - snapshot.taken_us < FILL_WAIT_US:
+        is_filling = request > 1 and bool(self._requests.blocks.n_open or len(self._blocks))
+        is_early = bool(self._held) and self._held[0].item.received_ns // 1000 < snapshot.taken_wall_us
+        if (is_filling or is_early) and now_us - snapshot.taken_us < FILL_WAIT_US:
             return
         self._snapshot = None
         self._apply(self._sync.snapshot(request, snapshot))

@@ -282,11 +282,11 @@ class Session:
         """Process some messages of a killed run, and wait for the node while too many rows are incomplete.
 
         The pipeline's clock stands still during the wait, because a later message may explain an event of
-        these.
+        these. The last ones are held until those after them are taken, or until `release`.
         """
         now_us = monotonic_us()
         self._pipeline.take(self._pipeline.set_aside(messages, self._failed, batch), batch)
-        self._pipeline.release(hold_us=HOLD_US)
+        self._pipeline.release(hold_us=HOLD_US, has_unread=True)
 
         def go_on() -> None:
             self._pipeline.tick(now_us)
@@ -361,7 +361,8 @@ class Session:
 
         They stay in the ring while too many rows wait, and when they come from the node's next run.
         """
-        return self._journal.has_unread and not self._is_full and not self._observation.restarted
+        is_closed = self._observation.restarted or (self._is_full and self._inbox.empty())
+        return self._journal.has_unread and not is_closed
 
     def _commit(self) -> None:
         """Commit the complete rows to the journal, and report the session's state to the metrics."""

@@ -11,6 +11,7 @@ from collector.dataset.schema import OUTPUT_TYPES
 from collector.errors import RpcError
 from collector.journal.batches import Batch
 from collector.mempool.entries import (
+    GIVE_UP_BYTES_US,
     GIVE_UP_US,
     EntryAnswer,
     EntryRequest,
@@ -239,8 +240,8 @@ def test_a_removed_transaction_waits_for_its_bytes() -> None:
     assert (done, requests) == ([], [OutputRequest(late.txid, COIN, 0)])
     (finished,) = pending.take_outputs(requests, outputs_of_answers(requests, [output_answer("0.00000350")]))
     assert (finished.row["fee_sat"], finished.row["vsize_vb"]) == (50, late.vsize_vb)
-    assert pending.give_up(7 + GIVE_UP_US) == []
-    (lost,) = pending.give_up(8 + GIVE_UP_US)
+    assert pending.give_up(7 + GIVE_UP_BYTES_US, is_filling=True) == []
+    (lost,) = pending.give_up(8 + GIVE_UP_BYTES_US, is_filling=True)
     assert (lost.entry.txid, len(pending)) == (LOST, 0)
 
 

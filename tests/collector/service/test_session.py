@@ -241,6 +241,37 @@ def test_a_session_that_the_node_ended_is_not_in_step(tmp_path: Path, node: Plan
     assert collecting.sample("in_step") == 0
 
 
+@pytest.mark.parametrize(("limits", "is_held"), [(None, True), (Limits(n_messages=0), False)])
+def test_an_event_waits_for_what_is_in_the_ring(
+    tmp_path: Path,
+    node: PlantedNode,
+    limits: Limits | None,
+    is_held: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """An event is held while what was received beside it is unread, unless too many rows wait to read it."""
+    node.results |= {"uptime": 1, "getrawmempool": {"txids": [], "mempool_sequence": 1}}
+    collecting = Collecting(tmp_path, node, limits)
+
+    def n_mempool() -> int:
+        return collecting.metrics.states()["alpha"].n_mempool
+
+    with collecting.running():
+        wait_until(lambda: collecting.sample("in_step") == 1)
+        ring = collecting.source.ring
+        assert ring is not None
+        putting = Ring.open(ring.path)
+        assert putting.put("sequence", 1, 5000, entered(1).body)
+        assert putting.put("rawtx", 0, 5000, b"no transaction")
+        putting.close()
+        collecting.put(*ring.take(1))
+        wait_until(lambda: collecting.sample("waiting_messages") == 1)
+        if is_held:
+            collecting.wait_turns(5)
+            assert n_mempool() == 0
+            collecting.put(*ring.take(1))
+        wait_until(lambda: n_mempool() == 1)
+
+
 def test_a_loss_in_the_last_moment_ends_the_coverage(tmp_path: Path, node: PlantedNode) -> None:
     """A connection that is lost right before the session ends still leaves rows of the intervals it ended."""
     node.results |= {"uptime": 1, "getrawmempool": {"txids": [], "mempool_sequence": 1}}
