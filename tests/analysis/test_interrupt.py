@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from collector.dataset.schema import DATASET_MARKER
 from tests.analysis.world import write_world
 
 LINE = "pool-analysis: stopped by Ctrl-C\n"
 COMMAND = [sys.executable, "-m", "analysis"]
-# Presses Ctrl-C itself, once, when a module is imported.
-AT_AN_IMPORT = """
+# Presses Ctrl-C itself, once, when a module is imported or a file of this name is opened.
+AT_A_MOMENT = """
 import os, signal, sys, weakref
 moment = sys.argv.pop(1)
 class Gone:
@@ -25,7 +26,7 @@ def press(*_):
     os.kill(os.getpid(), signal.SIGINT)
 def look(event, arguments):
     global moment
-    if event == "import" and arguments[0] == moment:
+    if moment and event in ("import", "open") and str(arguments[0]).rpartition("/")[2] == moment:
         moment = None
         press()
 sys.addaudithook(look)
@@ -33,7 +34,7 @@ from analysis.__main__ import main
 main()
 """
 # The same in a callback of Python, which drops what a handler of signals raises there.
-IN_A_CALLBACK = AT_AN_IMPORT.replace(
+IN_A_CALLBACK = AT_A_MOMENT.replace(
     "        press()", "        gone = Gone(); reference = weakref.ref(gone, press); del gone"
 )
 
@@ -102,13 +103,23 @@ def test_the_command_begins_where_ctrl_c_is_handled() -> None:
 
 
 @pytest.mark.parametrize("module", ["_duckdb", "pyarrow.lib"])
-@pytest.mark.parametrize("program", [AT_AN_IMPORT, IN_A_CALLBACK], ids=["at an import", "in a callback"])
+@pytest.mark.parametrize("program", [AT_A_MOMENT, IN_A_CALLBACK], ids=["at an import", "in a callback"])
 def test_ctrl_c_in_the_middle_of_loading(program: str, module: str) -> None:
     """Ctrl-C ends the program with one line also when only some of the libraries are loaded."""
     command = [sys.executable, "-c", program, module, "build"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", LINE)
+
+
+@pytest.mark.parametrize("program", [AT_A_MOMENT, IN_A_CALLBACK], ids=["at an open", "in a callback"])
+def test_ctrl_c_at_work(program: str, dataset: Path, tmp_path: Path) -> None:
+    """Ctrl-C ends a build that has begun, also when Python drops what the signal raises in a callback."""
+    options = ["--dataset", str(dataset), "--database", str(tmp_path / "a.duckdb")]
+    command = [sys.executable, "-c", program, DATASET_MARKER, "build", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", LINE)
+    assert not (tmp_path / "a.duckdb").exists()
 
 
 def test_ctrl_c_while_a_database_is_built(dataset: Path, tmp_path: Path) -> None:

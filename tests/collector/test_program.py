@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from collector.dataset.open import Dataset
-from collector.dataset.schema import MEMPOOL_EVENTS
+from collector.dataset.schema import DATASET_MARKER, MEMPOOL_EVENTS
 from tests.collector.compaction.made_files import write_events
 from tests.collector.node.hostile_server import HostileServer, dripping, endless, silent, whole
 
@@ -25,7 +25,9 @@ import os, signal, sys
 number, moment = int(sys.argv[1]), sys.argv[2]
 del sys.argv[1:3]
 def look(event, arguments):
-    if event == "import" and arguments[0] == moment:
+    global moment
+    if moment and event in ("import", "open") and str(arguments[0]).rpartition("/")[2] == moment:
+        moment = None
         os.kill(os.getpid(), number)
 sys.addaudithook(look)
 from collector.__main__ import main
@@ -106,12 +108,13 @@ def test_a_signal_while_the_program_loads_is_one_line(  # noqa: PLR0917 - one fi
     [(signal.SIGINT, 130, "stopped by Ctrl-C\n"), (signal.SIGTERM, 143, "stopped by SIGTERM\n")],
     ids=["ctrl-c", "sigterm"],
 )
+@pytest.mark.parametrize("moment", ["typer", DATASET_MARKER])
 def test_a_signal_in_a_callback_of_python_is_not_lost(
-    tmp_path: Path, number: int, status: int, line: str
+    tmp_path: Path, number: int, status: int, line: str, moment: str
 ) -> None:
     """Python drops what a signal raises while it clears a weak reference; the program ends all the same."""
     Dataset.open(tmp_path / "dataset", "regtest", create=True)
-    arguments = [str(int(number)), "typer", "check", str(tmp_path / "dataset")]
+    arguments = [str(int(number)), moment, "check", str(tmp_path / "dataset")]
     outcome = ended([sys.executable, "-c", IN_A_CALLBACK, *arguments])
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (status, "", line)
 
