@@ -78,7 +78,7 @@ ROOMS = {
     "analysis.release": "analysis.base analysis.attribution analysis.core collector.dataset",
     "analysis.warehouse": "analysis.base analysis.stats analysis.attribution analysis.core collector.dataset",
     "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.release "
-    "analysis.report analysis.serve analysis.warehouse collector.base collector.dataset gpuhash.core",
+    "analysis.report analysis.serve analysis.warehouse collector.dataset gpuhash.core",
     "gpuhash.core": "",
     "gpuhash.measure": "gpuhash.core",
     "gpuhash.cli": "gpuhash.core gpuhash.measure",

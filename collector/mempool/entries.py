@@ -5,13 +5,9 @@ soon after it entered. If the transaction has left by then, the fee comes from t
 it was removed, the fee is the value of the outputs that it spent minus the value of its own outputs. No index
 of transactions is needed. Nothing here talks to the node: methods return requests, and others take the
 answers.
-
-Transactions that only a snapshot lists have no message in the journal. Until their rows are complete, the
-journal keeps them as named states, so that a kill does not lose them.
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from collector.blocks.recent import RecentBlock
 from collector.codec.chunk import WEIGHT_PER_VB
 from collector.codec.scripts import UNKNOWN_TYPE
 from collector.codec.transaction import Transaction, decode_transactions, read_outpoint
@@ -37,9 +34,6 @@ GIVE_UP_BYTES_US: Final = 2_000_000  # how long to wait for the bytes of a trans
 GIVE_UP_BLOCK_US: Final = 600_000_000  # how long to wait for its block: a busy node answers late
 MOST_UNREAD: Final = 3  # answers of a wrong form about one transaction; then its row lacks its fee
 MOST_WEIGHT: Final = (1 << 32) - 1  # of a transaction; far more than a block holds
-# The name of a state in the journal begins with this prefix, as in the journals that are on disk already.
-STATE_PREFIX: Final = "told/"
-MOST_PER_STATE: Final = 1000  # transactions in one state; its rows are written when all are complete
 NO_TRAITS: Final[Mapping[str, Any]] = {}  # of a transaction that was decoded as a part of its block
 log = structlog.get_logger(__name__)
 
@@ -233,7 +227,7 @@ class PendingEntries:
             entry.body = body
             self._contents.learn_body(entry.txid, body)
         if answer.outputs:
-            entry.outputs = answer.outputs
+            entry.outputs = {**entry.outputs, **answer.outputs}
         if not isinstance(answer.entry, NodeError):
             try:
                 return self._finish_by_mempool_entry(entry, answer.entry)
@@ -327,6 +321,24 @@ class PendingEntries:
                     entry.outputs = {**entry.outputs, **found}
             done += self._finish_from_inputs(entry)
         return done
+
+    def learn_spent(self, block: RecentBlock) -> None:
+        """Store the values of outputs that a block spends, for pending transactions in conflict with it.
+
+        When the node says later that such a transaction is gone, the block may be no recent one any more.
+        """
+        if not block.spent_sat:
+            return
+        for entry in self._open.values():
+            if entry.body is None or entry.txid in block.fees_sat:
+                continue
+            found = {
+                read_outpoint(outpoint): SpentOutput(value_sat, UNKNOWN_TYPE)
+                for outpoint in entry.body.outpoints
+                if (value_sat := block.spent_sat.get(outpoint)) is not None
+            }
+            if found:
+                entry.outputs = {**found, **entry.outputs}
 
     def blocks_wanted(self) -> list[bytes]:
         """Return the hashes of the blocks whose fees some rows of `mempool_txs` wait for."""
@@ -575,27 +587,3 @@ def _decoded(answers: Iterable[EntryAnswer]) -> dict[bytes, Transaction]:
         for txid, transaction in found
         if not isinstance(transaction, DecodeError) and transaction.txid == txid
     }
-
-
-# --- states in the journal
-
-
-def state_name(session: str, number: int) -> str:
-    """Return the name of state `number` in the journal, which keeps pending transactions of a session."""
-    return f"{STATE_PREFIX}{session}/{number}"
-
-
-def session_of_state(name: str) -> str:
-    """Return the session in a state's name that `state_name` made."""
-    return name.split("/")[1]
-
-
-def entries_to_state(entries: Iterable[PendingEntry]) -> bytes:
-    """Return txid, kind and time of pending transactions as the bytes of a journal state (JSON)."""
-    return json.dumps([[entry.txid.hex(), entry.kind, entry.entered_us] for entry in entries]).encode()
-
-
-def entries_of_state(state: bytes) -> Iterator[PendingEntry]:
-    """Yield the pending transactions in bytes that `entries_to_state` returned."""
-    for txid, kind, entered_us in json.loads(state):
-        yield PendingEntry(bytes.fromhex(txid), kind, entered_us, None, None, None)

@@ -4,9 +4,13 @@ The same requests ask for value and type of each output that an entering transac
 mempool tell it of their outputs; of confirmed ones the node is asked (gettxout), while few transactions wait.
 In a burst these questions would take more time than everything else, so they are left out, and the columns
 stay null. No block tells of a transaction that is never mined; `transactions` has the columns of every other.
+
+Transactions that only a snapshot lists have no message in the journal. Until their rows are complete, the
+journal keeps them as named states, so that a kill does not lose them.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -25,7 +29,6 @@ from collector.errors import DecodeError, NodeError, RpcError
 from collector.journal.batches import Batch, Batches
 from collector.mempool.bodies import KeptBodies, raw_of
 from collector.mempool.entries import (
-    MOST_PER_STATE,
     EntryAnswer,
     EntryRequest,
     FinishedRow,
@@ -33,9 +36,6 @@ from collector.mempool.entries import (
     Outputs,
     PendingEntries,
     PendingEntry,
-    entries_of_state,
-    entries_to_state,
-    state_name,
 )
 from collector.mempool.sync import TYPE_NUMBERS, MempoolContents, SpentOutput, TxLeft
 from collector.node.answers import Fields
@@ -48,6 +48,9 @@ MOST_NEW: Final = 4_000  # above so many transactions that we have not asked for
 FEW_WAITING: Final = 100
 MOST_OUTPUTS: Final = 500
 MOST_ASKED: Final = 2  # open requests; so the next one waits at the node when it has answered one
+# The name of a state in the journal begins with this prefix, as in the journals that are on disk already.
+STATE_PREFIX: Final = "told/"
+MOST_PER_STATE: Final = 1000  # transactions in one state; its rows are written when all are complete
 UNANSWERED_S: Final = 60.0  # a request that fails for so long, while the node answers others, is given up
 PATIENCE_US: Final = 5_000_000  # a node that takes longer to answer must not hold up the messages
 log = structlog.get_logger(__name__)
@@ -178,6 +181,8 @@ class FeeLookup:
 
     def block_resolved(self, block_hash: bytes, block: RecentBlock | None) -> None:
         """Complete the rows that waited for a block's fees; `block` is None when the node cannot give it."""
+        if block is not None:
+            self._pending.learn_spent(block)
         self._finish(self._pending.take_block_fees(block_hash, {} if block is None else block.fees_sat))
 
     def flush(self) -> None:
@@ -382,3 +387,27 @@ def _read_output(answer: Fields) -> SpentOutput:
     type_ = answer.fields("scriptPubKey").get("type")
     number = TYPE_NUMBERS.get(type_, UNKNOWN_TYPE) if isinstance(type_, str) else UNKNOWN_TYPE
     return SpentOutput(answer.satoshi("value"), number)
+
+
+# --- states in the journal
+
+
+def state_name(session: str, number: int) -> str:
+    """Return the name of state `number` in the journal, which keeps pending transactions of a session."""
+    return f"{STATE_PREFIX}{session}/{number}"
+
+
+def session_of_state(name: str) -> str:
+    """Return the session in a state's name that `state_name` made."""
+    return name.split("/")[1]
+
+
+def entries_to_state(entries: Iterable[PendingEntry]) -> bytes:
+    """Return txid, kind and time of pending transactions as the bytes of a journal state (JSON)."""
+    return json.dumps([[entry.txid.hex(), entry.kind, entry.entered_us] for entry in entries]).encode()
+
+
+def entries_of_state(state: bytes) -> Iterator[PendingEntry]:
+    """Yield the pending transactions in bytes that `entries_to_state` returned."""
+    for txid, kind, entered_us in json.loads(state):
+        yield PendingEntry(bytes.fromhex(txid), kind, entered_us, None, None, None)

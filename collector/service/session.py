@@ -26,7 +26,7 @@ from collector.errors import CollectorError
 from collector.journal.batches import Batch, Batches, CommittedRows
 from collector.journal.coverage_ledger import COVERAGE_STATE, NO_CLEAN_STOP, CoverageLedger
 from collector.journal.journal import Journal
-from collector.mempool import entries
+from collector.mempool import fee_lookup
 from collector.mempool.bodies import KeptBodies, WaitingBodies
 from collector.monitor.metrics import Metrics, NodeState
 from collector.node.preflight import NodeFacts
@@ -116,8 +116,8 @@ def unfinished_sessions(messages: Sequence[Message], states: Mapping[str, bytes]
     for message in messages:
         of(message.session).messages.append(message)
     for name, state in states.items():
-        if name.startswith(entries.STATE_PREFIX):
-            of(entries.session_of_state(name)).listed[name] = state
+        if name.startswith(fee_lookup.STATE_PREFIX):
+            of(fee_lookup.session_of_state(name)).listed[name] = state
         elif name.startswith(START_HEIGHT_STATE):
             session = name.removeprefix(START_HEIGHT_STATE)
             found[session] = of(session)._replace(start_height=state)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from collector.blocks.recent import RecentBlock
 from collector.codec.scripts import UNKNOWN_TYPE
-from collector.codec.transaction import Transaction, decode_transaction, decode_transactions
+from collector.codec.transaction import Transaction, decode_transaction, decode_transactions, outpoint
 from collector.dataset.schema import OUTPUT_TYPES
 from collector.errors import RpcError
 from collector.journal.batches import Batch
@@ -298,6 +299,21 @@ def test_the_block_that_spent_an_output_tells_its_value() -> None:
     (done,) = pending.find_spent_values(lambda txid, output: {(COIN, 1): 400}.get((txid, output)))
     assert (done.row["fee_sat"], done.row["fee_source"]) == (500, "inputs")
     assert len(pending) == 0
+
+
+def test_a_block_tells_the_values_of_what_it_replaced() -> None:
+    """The value is kept from the block until the node says that the transaction is gone, much later."""
+    pending, contents = setup()
+    replaced, mined = body((COIN, 0), value_sat=300), body((COIN, 0), value_sat=200)
+    for transaction in (replaced, mined):
+        entered(pending, contents, transaction)
+    pending.next_requests(9)
+    pending.note_left(TxLeft(replaced.txid, "removed", None))
+    pending.learn_spent(RecentBlock(9, COIN, 0, {mined.txid: 150}, {outpoint(COIN, 0): 350}))
+    pending.take_answers([EntryAnswer(replaced.txid, GONE, None)], 0)
+    (finished,), requests = pending.resolve_gone()
+    assert (finished.row["fee_sat"], finished.row["fee_source"], requests) == (50, "inputs", [])
+    assert finished.spent_types is None
 
 
 def test_a_value_that_nobody_tells_leaves_the_fee_unknown() -> None:

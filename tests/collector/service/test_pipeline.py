@@ -18,7 +18,8 @@ from collector.journal.batches import Batches
 from collector.journal.coverage_ledger import CoverageLedger
 from collector.journal.journal import Journal
 from collector.mempool.bodies import KeptBodies, WaitingBodies
-from collector.mempool.entries import GIVE_UP_US, PendingEntry, entries_to_state
+from collector.mempool.entries import GIVE_UP_US, PendingEntry
+from collector.mempool.fee_lookup import entries_to_state
 from collector.node.request_threads import NodeRequests
 from collector.receive.records import Message, Notice
 from collector.regtest.transaction import RegtestTransaction as Made
@@ -220,7 +221,7 @@ def test_bytes_that_are_late_explain_a_removal(running: Running) -> None:
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_a_removal_waits_for_the_events_after_it(running: Running, is_read: bool) -> None:  # noqa: FBT001
+def test_a_removal_waits_for_the_events_after_it(running: Running, is_read: bool) -> None:  # noqa: FBT001 - a parameter
     """Its second does not run out while the replacing transaction is held, or not even read."""
     running.follow()
     running.take(message("rawtx", SOUND.raw, 1), mempool_event("A", 0, SOUND.txid, 1))
