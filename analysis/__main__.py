@@ -100,8 +100,10 @@ def _end() -> None:
 
     The exit handlers of libraries are left out, because they may hang or print more.
     """
-    os.write(sys.stderr.fileno(), b"pool-analysis: stopped by Ctrl-C\n")
-    os._exit(INTERRUPTED)
+    try:
+        os.write(2, b"pool-analysis: stopped by Ctrl-C\n")
+    finally:
+        os._exit(INTERRUPTED)
 
 
 def _wait_for_ctrl_c(pressed: int) -> None:

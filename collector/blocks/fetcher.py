@@ -259,7 +259,8 @@ def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool, with_amounts: 
 
     It has fees and spent outputs unless the node has lost the undo data, or `with_amounts` is false. Raises
     RpcError when the node does not have the block, and NodeError when the same question may have a better
-    answer later: its answer has a wrong form, or is another error.
+    answer later: its answer has a wrong form, or is another error, as for a block that it cannot read from
+    its disk now.
     """
     try:
         return _ask_block(client, hash_hex(block_hash), raw=raw, with_amounts=with_amounts)

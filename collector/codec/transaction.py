@@ -39,7 +39,7 @@ from gpuhash.packing import Offsets
 compiled = compiler(__package__)
 
 FEW: Final = 8  # up to this many transactions decode faster one by one
-KEEP_US: Final = 10_000_000  # an event that comes later than its transaction's bytes comes within this
+KEEP_US: Final = 10_000_000  # how long bytes wait for an event that was received after them
 MOST_KEPT: Final = 50_000  # we ask the node by RPC for a transaction that was dropped too early
 MOST_SEEN: Final = 200_000  # how many digests each of the two generations holds
 

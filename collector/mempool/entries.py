@@ -363,20 +363,25 @@ class PendingEntries:
                 done += self._finish(entry)
         return done
 
-    def give_up(self, now_us: int, *, is_filling: bool = False) -> list[FinishedRow]:
+    def give_up(
+        self, now_us: int, given_until_us: int | None = None, *, is_filling: bool = False
+    ) -> list[FinishedRow]:
         """Return, without a fee, the rows of transactions that left so long ago that we stop waiting.
 
-        One that was removed waits for its bytes alone, and not for long. `is_filling` says that blocks are
-        being fetched which no message named. One of them may contain the transaction, so the wait is then
-        longer. `now_us` is of the monotonic clock.
+        One that was removed waits for its bytes alone, and not for long. Where received messages have not
+        been given yet, `given_until_us` says until when (wall clock) all have been given. `is_filling` says
+        that blocks are being fetched which no message named. One of them may contain the transaction, so the
+        wait is then longer. `now_us` is of the monotonic clock.
         """
         patience_us = GIVE_UP_BLOCK_US if is_filling else GIVE_UP_US
-        waiting = (*self._gone.values(), *self._inputs_spent.values())
-        late = [
-            entry
-            for entry in waiting
-            if now_us - entry.gone_us > (GIVE_UP_BYTES_US if _waits_for_bytes(entry) else patience_us)
-        ]
+
+        def is_late(entry: PendingEntry) -> bool:
+            if entry.left is None or not _waits_for_bytes(entry):
+                return now_us - entry.gone_us > patience_us
+            is_given = given_until_us is None or given_until_us - entry.left.left_us > GIVE_UP_BYTES_US
+            return is_given and now_us - entry.gone_us > GIVE_UP_BYTES_US
+
+        late = [entry for entry in (*self._gone.values(), *self._inputs_spent.values()) if is_late(entry)]
         for block_hash, pending in list(self._by_block.items()):
             overdue = [entry for entry in pending if now_us - entry.gone_us > GIVE_UP_BLOCK_US]
             if len(overdue) == len(pending):

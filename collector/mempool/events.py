@@ -10,8 +10,9 @@ So an R waits until the events after it explain it, or until a second has passed
 order is D, R, A, then C. When an operator invalidates the tip, no C may follow; a removal that comes more
 than a minute after the D then has another cause.
 
-Nothing here has a socket or a clock. `Removals` takes events, the outpoints that their transactions spend and
-the present monotonic time, and returns the removals that it could explain.
+Nothing here has a socket or a clock. `Removals` takes events, the outpoints that their transactions spend,
+the present monotonic time, and the wall clock until which all events were given. It returns the removals that
+it could explain.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -123,15 +124,15 @@ class Removals:
         since_us = event.received_us - received_us
         return since_us if since_us >= 0 else now_us - taken_us
 
-    def tick(self, now_us: int, applied_until_us: int | None = None) -> list[Settled]:
+    def tick(self, now_us: int, given_until_us: int | None = None) -> list[Settled]:
         """Return, with a reason, the removals that no event has explained for a second before `now_us`.
 
-        Where received events still wait, `applied_until_us` says until when (wall clock) all have been given;
-        then no event within a second of the removal may be among those that wait.
+        Where received events have not been given yet, `given_until_us` says until when (wall clock) all have
+        been given. A removal then waits for the events of the second after it.
         """
 
         def is_over(gone: _OpenRemoval) -> bool:
-            if applied_until_us is not None and applied_until_us - gone.event.received_us <= QUIET_US:
+            if given_until_us is not None and given_until_us - gone.event.received_us <= QUIET_US:
                 return False
             return now_us - gone.since_us > QUIET_US
 
@@ -256,12 +257,12 @@ class PendingEvents:
         event = Event(letter, txid, None, -self._n_pulled, at_us)
         self._batches.add_independent("mempool_events", [self._row(event, "pulled", reason, None)])
 
-    def tick(self, now_us: int, applied_until_us: int | None = None) -> None:
+    def tick(self, now_us: int, given_until_us: int | None = None) -> None:
         """Make the rows of removals that nothing has explained for more than a second before `now_us`.
 
-        `applied_until_us` means what it means for `Removals.tick`.
+        `given_until_us` means what it means for `Removals.tick`.
         """
-        self._settled(self._removals.tick(now_us, applied_until_us))
+        self._settled(self._removals.tick(now_us, given_until_us))
 
     def flush(self) -> None:
         """Make the rows of all removals now, with the best reason found so far: no more events come."""

@@ -151,11 +151,14 @@ class FeeLookup:
         """Store the decoded bytes of a transaction, which came after the event that announced it."""
         self._pending.learn_body(txid, body)
 
-    def tick(self, now_us: int, blocks: BlockSource, *, at_once: bool = False) -> None:
+    def tick(
+        self, now_us: int, blocks: BlockSource, given_until_us: int | None = None, *, at_once: bool = False
+    ) -> None:
         """Complete rows of `mempool_txs` from recent blocks, give up overdue rows, send requests now due.
 
-        `blocks` is asked for the blocks that rows need. With `at_once`, the pause between two requests for
-        mempool entries is skipped.
+        `blocks` is asked for the blocks that rows need. Where received messages have not been given yet,
+        `given_until_us` says until when (wall clock) all have been given. With `at_once`, the pause between
+        two requests for mempool entries is skipped.
         """
         self._finish(self._pending.find_spent_values(self._recent.spent_value_sat))
         self._pending.find_blocks_of_gone(self._recent.connected_block_with)
@@ -176,7 +179,7 @@ class FeeLookup:
             else:
                 self._finish(self._pending.take_block_fees(block_hash, block.fees_sat))
         # Last: a block that has just been described may contain what would be given up.
-        self._finish(self._pending.give_up(now_us, is_filling=blocks.is_filling))
+        self._finish(self._pending.give_up(now_us, given_until_us, is_filling=blocks.is_filling))
         self._ask(at_once=at_once)
 
     def block_resolved(self, block_hash: bytes, block: RecentBlock | None) -> None:

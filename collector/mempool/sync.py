@@ -233,6 +233,11 @@ class TxLeft(NamedTuple):
     block_hash: bytes | None = None
     at_us: int = 0  # wall clock; set only without an event, which else has the time
 
+    @property
+    def left_us(self) -> int:
+        """Return when it left, by the wall clock."""
+        return self.at_us if self.event is None else self.event.received_us
+
 
 class WantSnapshot(NamedTuple):
     """Asks the caller for a snapshot (getrawmempool with mempool_sequence).
@@ -317,7 +322,7 @@ class MempoolSync:
         self._late_out: set[bytes] = set()
         self._expected = 0  # the next mempool sequence number
         self._debt = 0  # numbers that were skipped and that the next blocks must explain
-        self._debt_since_us = 0
+        self._debt_since_us = self._debt_received_us = 0  # monotonic and wall clock
         self._reorganising = False
         self._settling = False  # a C was the last thing seen
         self._last_seen = -1  # the latest number that reached us
@@ -372,19 +377,20 @@ class MempoolSync:
         self._late_in, self._late_out = set(), set()
         return [*lost, self._want_snapshot()]
 
-    def tick(self, now_us: int, *, has_more: bool = False) -> list[Output]:
+    def tick(self, now_us: int, given_until_us: int | None = None) -> list[Output]:
         """Apply a snapshot that waited long enough, or notice numbers that no block explained in time.
 
-        Missing numbers mean that messages were lost; a new snapshot is then requested. With `has_more`,
-        received events have not been given yet, and the block may be among them. Returns the mempool changes
-        and requests that follow.
+        Missing numbers mean that messages were lost; a new snapshot is then requested. Where received events
+        have not been given yet, `given_until_us` says until when (wall clock) all have been given: the block
+        may be among the others. Returns the mempool changes and requests that follow.
         """
         self._now_us = now_us
         if self._snapshot is not None:
             return self._advance()
         # The block that explains missing numbers may be among the waiting events.
-        is_unpaid = self.in_step and self._debt and not self._waiting and not has_more
-        if is_unpaid and now_us - self._debt_since_us > DEBT_LIMIT_US:
+        is_unpaid = self.in_step and self._debt and not self._waiting
+        is_given = given_until_us is None or given_until_us - self._debt_received_us > DEBT_LIMIT_US
+        if is_unpaid and is_given and now_us - self._debt_since_us > DEBT_LIMIT_US:
             return self._out_of_step(f"{self._debt} mempool sequence numbers are missing and no block came")
         return []
 
@@ -412,8 +418,13 @@ class MempoolSync:
 
     @property
     def waiting_since_us(self) -> int | None:
-        """Return when the oldest event that is held back was received (wall clock); None when none is."""
-        return self._waiting[0].received_us if self._waiting else None
+        """Return when the oldest event that is held back was received (wall clock); None when none is.
+
+        Where the clock was set meanwhile, the last one has the earlier stamp.
+        """
+        if not self._waiting:
+            return None
+        return min(self._waiting[0].received_us, self._waiting[-1].received_us)
 
     def _advance(self) -> list[Output]:
         """Apply the mempool snapshot if it is ready, then every event that waits for nothing more.
@@ -502,7 +513,7 @@ class MempoolSync:
                 out += self._out_of_step(f"blocks explain all but {self._debt} mempool sequence numbers")
                 return
         if number is not None:
-            wrong = self._check_number(event.event, number)
+            wrong = self._check_number(event, number)
             if wrong:
                 self._waiting.appendleft(event)
                 out += self._out_of_step(wrong)
@@ -515,7 +526,7 @@ class MempoolSync:
         elif event.event == "D":
             self._reorganising = True
 
-    def _check_number(self, letter: str, number: int) -> str:
+    def _check_number(self, event: Event, number: int) -> str:
         """Return what is wrong with the mempool sequence number of an A or R, or "" if nothing is.
 
         Skipped numbers are added to those that the next blocks must explain.
@@ -524,10 +535,10 @@ class MempoolSync:
         if jump < 0:
             return f"the mempool sequence went back from {self._expected} to {number}"
         if jump and not self._debt:
-            self._debt_since_us = self._now_us
+            self._debt_since_us, self._debt_received_us = self._now_us, event.received_us
         self._debt += jump
         self._expected = number + 1
-        if self._debt and letter == "A" and not self._reorganising:
+        if self._debt and event.event == "A" and not self._reorganising:
             return f"the mempool sequence jumped to {number}: {self._debt} numbers are missing"
         return ""
 

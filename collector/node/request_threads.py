@@ -195,6 +195,10 @@ class RequestThread:
                 break
             except NodeError as error:
                 may_pass = isinstance(error, again_on) or self._wrong_for_less_than(wrong_for_s, error)
+                if not may_pass and not self._stopping.is_set():
+                    self._say_back()  # the node answers, though not as we wish
+                    if isinstance(error, ANSWERED):
+                        self._wrong_since_s = None
                 if not may_pass or self._stopping.is_set():
                     raise
                 self._say_away(error)

@@ -7,7 +7,8 @@ messages.
 The `sequence` topic says what happened; `rawtx` and `rawblock` bring the transactions and blocks themselves.
 No order holds between two topics, so an event is held for a moment in which its transaction can arrive.
 
-The wall clock only stamps rows; every wait is measured on the monotonic clock.
+Timers run on the monotonic clock. Whether all messages until some moment were received, read and passed on is
+judged by their stamps, which are of the wall clock.
 """
 
 import math
@@ -133,7 +134,7 @@ class Pipeline:
         )
         self._sync_wants: set[bytes] = set()  # blocks that the mempool sync waits for
         self._held: deque[_Held] = deque()
-        self._read_ns = 0  # wall clock: when the last message or notice that was taken had been received
+        self._has_unread, self._read_ns = False, 0  # as `tick` says; receipt of the last item taken (wall)
         self._event_batch = batches.current  # of the event that the sync gave out last
         self._snapshot: _WaitingSnapshot | None = None
         self._is_followed = False  # the sync's last report was InStep, and the clock was not set since
@@ -271,15 +272,17 @@ class Pipeline:
         `has_unread` says that messages were received which the next `take` brings. An event then waits for
         those that were received a little after it, because its transaction may be among them.
         """
+        self._has_unread = has_unread
         self._release_held(now_us, hold_us, has_unread=has_unread)
         self._apply_snapshot_when_ready(now_us)
-        has_more = has_unread or bool(self._held)
-        self._apply(self._sync.tick(now_us, has_more=has_more))
+        given_until_us = self._given_until_us if has_unread or self._held else None
+        self._apply(self._sync.tick(now_us, given_until_us))
         if not self._sync.n_waiting:  # else the block that it waits for may explain a removal
-            self._events.tick(now_us, self._applied_until_us if has_more else None)
+            self._events.tick(now_us, given_until_us)
         self._blocks.tick(now_us, at_once=not hold_us)
-        self._fees.tick(now_us, self._blocks, at_once=not hold_us)
-        self._recent_txs.forget(self._applied_until_us)
+        self._fees.tick(now_us, self._blocks, given_until_us, at_once=not hold_us)
+        waiting_us = self._sync.waiting_since_us
+        self._recent_txs.forget(min(self._given_until_us, waiting_us or self._given_until_us))
         self.contents.forget(now_us)
 
     def release(self, *, hold_us: int = 0, has_unread: bool = False) -> None:
@@ -306,10 +309,8 @@ class Pipeline:
     # --- events and the copy of the mempool
 
     @property
-    def _applied_until_us(self) -> int:
-        """Return the wall clock until which every received event has been applied."""
-        if (waiting_since_us := self._sync.waiting_since_us) is not None:
-            return waiting_since_us
+    def _given_until_us(self) -> int:
+        """Return the wall clock until which every received event has been passed on."""
         # Where the wall clock was set, the stamps of what is held are not in order.
         ends = (self._held[0], self._held[-1]) if self._held else ()
         return min([self._read_ns, *(held.item.received_ns for held in ends)]) // 1000
@@ -477,7 +478,7 @@ class Pipeline:
             return
         request, snapshot = self._snapshot
         is_filling = request > 1 and bool(self._requests.blocks.n_open or len(self._blocks))
-        is_early = bool(self._held) and self._held[0].item.received_ns // 1000 < snapshot.taken_wall_us
+        is_early = (self._has_unread or self._held) and self._given_until_us < snapshot.taken_wall_us
         if (is_filling or is_early) and now_us - snapshot.taken_us < FILL_WAIT_US:
             return
         self._snapshot = None

@@ -289,7 +289,7 @@ class Session:
         self._pipeline.release(hold_us=HOLD_US, has_unread=True)
 
         def go_on() -> None:
-            self._pipeline.tick(now_us)
+            self._pipeline.tick(now_us, has_unread=True)
             self._metrics.wrote(self._commit_rows())
             self._seal_on_time()
             self._metrics.turned(self.origin[0])

@@ -202,6 +202,29 @@ def test_patience_with_wrong_answers_ends_and_is_one_for_all_requests(
     assert n_asked == 6
 
 
+def test_the_end_of_patience_is_no_absence(thread: RequestThread, inbox: "queue.SimpleQueue[Any]") -> None:
+    """A node whose answers stay wrong is not away, and an error of its own begins the patience anew."""
+    wrong, refused = NodeError("no JSON"), RpcError("getblock", -5, "Block not found")
+    taken: list[object] = []
+
+    def ask(*errors: NodeError) -> None:
+        left = list(errors)
+
+        def answer(_client: RpcClient) -> str:
+            if left:
+                raise left.pop(0)
+            return "a block"
+
+        thread.ask(answer, taken.append, taken.append, wrong_for_s=0.1)  # the first pause is longer
+        inbox.get(timeout=TIMEOUT_S).deliver()
+
+    ask(wrong, wrong)
+    assert (taken, thread.away, thread.refusal) == ([wrong], False, "")
+    ask(refused)
+    ask(wrong)
+    assert taken == [wrong, refused, "a block"]
+
+
 @pytest.mark.parametrize("error", [RpcError("getblock", -5, "Block not found"), UnusableAnswer("a fault")])
 def test_what_a_node_answers_is_not_asked_again(
     thread: RequestThread, inbox: "queue.SimpleQueue[Any]", error: NodeError

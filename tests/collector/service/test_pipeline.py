@@ -203,6 +203,34 @@ def test_a_clock_that_is_set_costs_no_bytes(running: Running, stepped_s: int) ->
     assert running.pipeline.contents.outpoints(SOUND.txid) == {outpoint(bytes(32), 0)}
 
 
+def test_an_event_of_the_clock_before_costs_no_bytes(running: Running) -> None:
+    """An event waits for a snapshot with the stamp of a clock that was then set back by an hour."""
+    running.pipeline.start(facts(), 1)
+    running.take(mempool_event("A", 0, LATER.txid, 5000))
+    running.tick()
+    running.take(message("rawtx", SOUND.raw, 1400), mempool_event("A", 1, SOUND.txid, 1400))
+    running.tick()
+    running.take(message("rawblock", b"", 1500))
+    running.tick()
+    running.pipeline.release()
+    assert running.pipeline.contents.outpoints(SOUND.txid) == {outpoint(bytes(32), 0)}
+
+
+def test_bytes_that_are_unread_are_waited_for(running: Running) -> None:
+    """A transaction that was removed gets its size from bytes received soon after, and read much later."""
+    running.node.errors["getblock"] = NOT_FOUND
+    running.follow()
+    running.take(mempool_event("A", 0, SOUND.txid, 1), message("rawblock", b"", 1.1))
+    running.tick(has_unread=True)
+    running.take(mempool_event("R", 1, SOUND.txid, 1.2), message("rawblock", b"", 1.3))
+    running.tick(has_unread=True)
+    deliver_until(running.inbox, lambda: not running.requests.mempool.n_open)
+    running.tick(A_MINUTE_US, has_unread=True)
+    running.take(message("rawtx", SOUND.raw, 1.4))
+    (row,) = running.rows(MEMPOOL_TXS)
+    assert row["vsize_vb"] is not None
+
+
 def test_bytes_that_are_late_explain_a_removal(running: Running) -> None:
     """A transaction whose bytes came after its event, and long before its removal, has a reason."""
     running.follow()
@@ -256,24 +284,34 @@ def test_a_removal_that_nothing_explains_ends_while_events_come(
     assert running.pipeline.n_open == n_open - n_ended
 
 
-def test_missing_numbers_wait_for_the_block_that_is_held(running: Running) -> None:
-    """A block that explains them is held: nothing was lost, however long it takes to be passed on."""
+@pytest.mark.parametrize(("received_s", "in_step"), [(7.9, True), (8.1, False)])
+def test_missing_numbers_wait_for_the_block_that_is_held(
+    running: Running,
+    received_s: float,
+    in_step: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Nothing was lost if a block received within five seconds explains them, however late it is read."""
     running.follow()
     running.take(mempool_event("R", 1, SOUND.txid, 3), message("rawtx", LATER.raw, 3.1))
-    running.take(message("sequence", bytes(32) + b"C", 3.2, 3))
     running.tick(has_unread=True)
-    running.tick(A_MINUTE_US, has_unread=True)
-    assert running.pipeline.in_step
+    running.take(message("sequence", bytes(32) + b"C", received_s, 3))
+    running.pipeline.tick(monotonic_us() + A_MINUTE_US, hold_us=2 * A_MINUTE_US)
+    assert running.pipeline.in_step is in_step
 
 
-def test_a_snapshot_waits_for_the_events_before_it(running: Running) -> None:
-    """A transaction whose event is held was seen to enter, though a snapshot lists it before."""
-    running.take(message("rawtx", SOUND.raw, 1), mempool_event("A", 0, SOUND.txid, 1.001))
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_snapshot_waits_for_the_events_before_it(running: Running, is_read: bool) -> None:  # noqa: FBT001 - a parameter
+    """A transaction whose event is held, or not even read, was seen to enter, though a snapshot lists it."""
+    event = mempool_event("A", 0, SOUND.txid, 1.001)
+    running.take(message("rawtx", SOUND.raw, 1), *([event] if is_read else []))
+    running.tick(has_unread=True)
     running.node.results["getrawmempool"] = {"txids": [SOUND.txid[::-1].hex()], "mempool_sequence": 1}
     running.node.results["uptime"] = 1000
     running.pipeline.start(facts(), 1)
     deliver_until(running.inbox, lambda: not running.requests.mempool.n_open)
     running.tick(700_000, has_unread=True)
+    if not is_read:
+        running.take(event)
     running.tick(700_000)
     assert running.pipeline.in_step
     assert [row["first_seen_kind"] for row in running.rows(MEMPOOL_TXS)] == ["pushed"]
