@@ -378,7 +378,9 @@ class PendingEntries:
         def is_late(entry: PendingEntry) -> bool:
             if entry.left is None or not _waits_for_bytes(entry):
                 return now_us - entry.gone_us > patience_us
-            is_given = given_until_us is None or given_until_us - entry.left.left_us > GIVE_UP_BYTES_US
+            event = entry.left.event
+            left_us = entry.left.at_us if event is None else event.received_us
+            is_given = given_until_us is None or given_until_us - left_us > GIVE_UP_BYTES_US
             return is_given and now_us - entry.gone_us > GIVE_UP_BYTES_US
 
         late = [entry for entry in (*self._gone.values(), *self._inputs_spent.values()) if is_late(entry)]

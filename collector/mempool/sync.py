@@ -25,6 +25,7 @@ minute more, because the fees of its children may need the values of its outputs
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
+from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -233,11 +234,6 @@ class TxLeft(NamedTuple):
     block_hash: bytes | None = None
     at_us: int = 0  # wall clock; set only without an event, which else has the time
 
-    @property
-    def left_us(self) -> int:
-        """Return when it left, by the wall clock."""
-        return self.at_us if self.event is None else self.event.received_us
-
 
 class WantSnapshot(NamedTuple):
     """Asks the caller for a snapshot (getrawmempool with mempool_sequence).
@@ -284,8 +280,7 @@ def parse_event(body: bytes, sequence: int, received_us: int) -> Event:
     """Decode a message of the `sequence` topic; raise DecodeError when it has no form that we know.
 
     `body` has 32 bytes of hash in display order and one letter. After A and R, the mempool sequence number
-    follows, 8 bytes little-endian. `sequence` is the topic's counter, `received_us` the wall clock at
-    receipt.
+    follows, 8 bytes little-endian. `sequence` is the topic's counter, `received_us` the wall clock.
     """
     letter = body[32:33]
     if len(body) == TX_BODY_BYTES and letter in (b"A", b"R"):
@@ -336,7 +331,7 @@ class MempoolSync:
     def event(self, event: Event, now_us: int) -> list[Output]:
         """Take the next event of the `sequence` topic; return the changes and requests that follow, in order.
 
-        An event is held back while it waits for a snapshot or for the txids of a block.
+        An event is held back while it waits for a snapshot or for a block's txids.
         """
         if event.mempool_sequence is not None:
             self._last_seen = event.mempool_sequence
@@ -347,7 +342,7 @@ class MempoolSync:
     def snapshot(self, request: int, snapshot: MempoolSnapshot) -> list[Output]:
         """Take the snapshot of WantSnapshot number `request`; return the changes and requests that follow.
 
-        The answer is ignored when messages were lost since the request, because a newer request is open then.
+        The answer is ignored when messages were lost since the request: a newer request is open then.
         """
         if request == self._request and not self.in_step:
             self._snapshot = snapshot
@@ -365,9 +360,8 @@ class MempoolSync:
     def lose_step(self, reason: str, detail: str) -> list[Output]:
         """Stop trusting our copy of the mempool and ask for a new snapshot.
 
-        The caller calls this when messages were, or may have been, lost before the next event. `reason` is a
-        value of schema.END_REASONS. Returns an OutOfStep, if the copy was in step, and the request for a
-        snapshot.
+        Messages were, or may be, lost before the next event. `reason` is a value of schema.END_REASONS.
+        Returns an OutOfStep, if the copy was in step, and the request for a snapshot.
         """
         lost: list[Output] = [OutOfStep(reason, detail)] if self.in_step else []
         self.in_step = False
@@ -381,8 +375,8 @@ class MempoolSync:
         """Apply a snapshot that waited long enough, or notice numbers that no block explained in time.
 
         Missing numbers mean that messages were lost; a new snapshot is then requested. Where received events
-        have not been given yet, `given_until_us` says until when (wall clock) all have been given: the block
-        may be among the others. Returns the mempool changes and requests that follow.
+        have not been given yet, `given_until_us` says until when (wall clock) all have been given. Returns
+        the mempool changes and requests that follow.
         """
         self._now_us = now_us
         if self._snapshot is not None:
@@ -418,13 +412,8 @@ class MempoolSync:
 
     @property
     def waiting_since_us(self) -> int | None:
-        """Return when the oldest event that is held back was received (wall clock); None when none is.
-
-        Where the clock was set meanwhile, the last one has the earlier stamp.
-        """
-        if not self._waiting:
-            return None
-        return min(self._waiting[0].received_us, self._waiting[-1].received_us)
+        """Return the earlier stamp (wall clock) of the first and last event held back; None without one."""
+        return min(self._waiting[at].received_us for at in (0, -1)) if self._waiting else None
 
     def _advance(self) -> list[Output]:
         """Apply the mempool snapshot if it is ready, then every event that waits for nothing more.
@@ -447,9 +436,21 @@ class MempoolSync:
         return out
 
     def _caught_up(self, snapshot: MempoolSnapshot) -> bool:
-        """Return whether all events older than the mempool snapshot have come, or no event came for long."""
-        has_come = self._last_seen >= snapshot.mempool_sequence - 1
-        return has_come or self._now_us - max(snapshot.taken_us, self._heard_us) >= CATCH_UP_US
+        """Return whether all events older than the mempool snapshot have come, or no event came for long.
+
+        A block takes numbers for what it takes out, and its C comes after the last number that it took.
+        """
+        if self._now_us - max(snapshot.taken_us, self._heard_us) >= CATCH_UP_US:
+            return True
+        if self._last_seen < snapshot.mempool_sequence - 1:
+            return False
+        expected, lacks_block = None, False
+        for event in islice(self._waiting, self._n_before_request, None):
+            if event.mempool_sequence is not None:
+                lacks_block |= expected is not None and event.mempool_sequence > expected
+                expected = event.mempool_sequence + 1
+            lacks_block &= event.event != "C"
+        return not lacks_block or self._now_us - snapshot.taken_us > DEBT_LIMIT_US
 
     def _want_blocks(self) -> list[WantBlock]:
         """Return a request for each block that a waiting event (C) names, unless it was requested before."""

@@ -282,14 +282,14 @@ class Session:
         """Process some messages of a killed run, and wait for the node while too many rows are incomplete.
 
         The pipeline's clock stands still during the wait, because a later message may explain an event of
-        these. The last ones are held until those after them are taken, or until `release`.
+        these. The last ones are held until those after them are taken, or until too many wait.
         """
         now_us = monotonic_us()
         self._pipeline.take(self._pipeline.set_aside(messages, self._failed, batch), batch)
-        self._pipeline.release(hold_us=HOLD_US, has_unread=True)
+        self._pipeline.release(hold_us=HOLD_US, has_unread=not self._is_full)
 
         def go_on() -> None:
-            self._pipeline.tick(now_us, has_unread=True)
+            self._pipeline.tick(now_us, has_unread=not self._is_full)
             self._metrics.wrote(self._commit_rows())
             self._seal_on_time()
             self._metrics.turned(self.origin[0])

@@ -283,6 +283,7 @@ def play(seed: int, n_before: int, story: Steps) -> Watcher:
 
 
 @settings(max_examples=250, deadline=None)
+@example(1, 2, [("do", 0), ("do", 0), ("do", 8), ("answer", 0), ("answer", 0)])  # the C is the last to come
 @given(st.integers(0, 2**16), st.integers(0, 12), steps("deliver", "answer"))
 def test_nothing_lost_every_reason_is_the_nodes(seed: int, n_before: int, story: Steps) -> None:
     """Without a loss, every reason equals the node's, and one coverage interval spans everything."""
