@@ -87,6 +87,11 @@ class PendingEntry:
     earlier: "PendingEntry | None" = None  # when it entered before: that row gets the same fee
     n_unread: int = 0  # answers of a wrong form to the question for its mempool entry
 
+    @property
+    def mined_in(self) -> bytes | None:
+        """Return the hash of the block that took the transaction; None while no event has named it."""
+        return self.left.block_hash if self.left is not None and self.left.cause == "mined" else None
+
 
 class FinishedRow(NamedTuple):
     """Holds a complete row of `mempool_txs`, and the pending entry of which it was made.
@@ -279,10 +284,9 @@ class PendingEntries:
                 continue
             if _waits_for_bytes(entry):
                 continue
-            block_hash = entry.left.block_hash if entry.left.cause == "mined" else None
             del self._gone[entry.txid]
-            if block_hash is not None:
-                self._by_block.setdefault(block_hash, []).append(entry)
+            if entry.mined_in is not None:
+                self._by_block.setdefault(entry.mined_in, []).append(entry)
                 continue
             unknown = self._unknown_outputs(entry)
             if unknown:
@@ -531,8 +535,8 @@ class PendingEntries:
 
 def _waits_for_bytes(entry: PendingEntry) -> bool:
     """Return whether a transaction left without its bytes: the node has none, but a late message may."""
-    is_mined = entry.left is not None and entry.left.cause == "mined" and entry.left.block_hash is not None
-    return entry.left is not None and not is_mined and entry.body is None and entry.kind == "pushed"
+    has_left = entry.left is not None and entry.mined_in is None
+    return has_left and entry.body is None and entry.kind == "pushed"
 
 
 def mempool_tx_row(node: str, session: str, entry: PendingEntry) -> MempoolTxRow:

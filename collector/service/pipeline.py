@@ -273,16 +273,17 @@ class Pipeline:
         those that were received a little after it, because its transaction may be among them.
         """
         self._has_unread = has_unread
-        self._release_held(now_us, hold_us, has_unread=has_unread)
+        self._release_held(now_us, hold_us)
         self._apply_snapshot_when_ready(now_us)
-        given_until_us = self._given_until_us if has_unread or self._held else None
+        until_us = self._given_until_us
+        given_until_us = until_us if has_unread or self._held else None
         self._apply(self._sync.tick(now_us, given_until_us))
         if not self._sync.n_waiting:  # else the block that it waits for may explain a removal
             self._events.tick(now_us, given_until_us)
         self._blocks.tick(now_us, at_once=not hold_us)
         self._fees.tick(now_us, self._blocks, given_until_us, at_once=not hold_us)
         waiting_us = self._sync.waiting_since_us
-        self._recent_txs.forget(min(self._given_until_us, waiting_us or self._given_until_us))
+        self._recent_txs.forget(until_us if waiting_us is None else min(until_us, waiting_us))
         self.contents.forget(now_us)
 
     def release(self, *, hold_us: int = 0, has_unread: bool = False) -> None:
@@ -291,7 +292,8 @@ class Pipeline:
         The pipeline's clock does not advance, so that no wait for an explanation of these events runs out.
         `hold_us` and `has_unread` mean what they mean for `tick`.
         """
-        self._release_held(monotonic_us(), hold_us, has_unread=has_unread)
+        self._has_unread = has_unread
+        self._release_held(monotonic_us(), hold_us)
         self._apply(self._sync.flush(self._blocks.txids_of))
 
     def finish(self) -> None:
@@ -315,14 +317,14 @@ class Pipeline:
         ends = (self._held[0], self._held[-1]) if self._held else ()
         return min([self._read_ns, *(held.item.received_ns for held in ends)]) // 1000
 
-    def _release_held(self, now_us: int, hold_us: int, *, has_unread: bool = False) -> None:
+    def _release_held(self, now_us: int, hold_us: int) -> None:
         """Pass on, to the copy of the mempool, messages of `sequence` that have been held for `hold_us`.
 
-        With `has_unread`, those received less than `hold_us` before the last message taken go on waiting.
+        While messages are unread, those received so little before the last message taken go on waiting.
         """
         while self._held and self._held[0].due_us <= now_us + HOLD_US - hold_us:
             received_ns = self._held[0].item.received_ns
-            if has_unread and received_ns <= self._read_ns < received_ns + hold_us * 1000:
+            if self._has_unread and received_ns <= self._read_ns < received_ns + hold_us * 1000:
                 return
             _, item, batch = self._held.popleft()
             if isinstance(item, Notice):
