@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import duckdb
 
 from analysis.errors import DatabaseError
-from analysis.parts import is_parts_folder
+from analysis.parts import is_parts_folder, parts_folder
 from analysis.relations import unknown_relation
 from analysis.stats import FUNCTIONS
 from analysis.stats.sql_functions import create_functions
@@ -32,6 +32,10 @@ UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB
 OWN_GB: Final = 0.35  # what a build of a year took beside DuckDB was 0.25 GB
 MAGIC: Final = b"DUCK"  # behind the checksum of 8 bytes with which a database begins
 MAGIC_BYTES: Final = 12
+BUILD_TABLES: Final = ("build_facts", "run_manifest")  # the second of releases before there was the first
+RELATIONS: Final = """
+    SELECT table_name FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal
+"""
 # Connections that are open now, so that Ctrl-C can stop their queries.
 _open: Final[set[duckdb.DuckDBPyConnection]] = set()
 
@@ -205,17 +209,29 @@ def interrupt_queries() -> None:
 
 
 def refuse_other_file(database: Path) -> None:
-    """Raise DatabaseError where a build would replace a file that is no DuckDB database, or a folder."""
+    """Raise DatabaseError where a build would replace a folder, or a file that no build has made."""
     if database.is_dir():
         raise DatabaseError(f"{database} is a folder; name a file for the database with --database")
     if not database.is_file() or not database.stat().st_size:
         return
     with database.open("rb") as file:
-        if file.read(MAGIC_BYTES).endswith(MAGIC):
-            return
+        is_database = file.read(MAGIC_BYTES).endswith(MAGIC)
+    if is_database and (is_parts_folder(parts_folder(database)) or _is_of_a_build(database)):
+        return
+    what = "no database of pool-analysis" if is_database else "no DuckDB database"
     raise DatabaseError(
-        f"{database} is no DuckDB database, so it is not replaced; choose another --database, or remove it"
+        f"{database} is {what}, so it is not replaced; choose another --database, or remove it"
     )
+
+
+def _is_of_a_build(database: Path) -> bool:
+    """Return whether a DuckDB file has a table that every build makes, or nothing at all."""
+    try:
+        with connect(database, read_only=True) as connection:
+            names = connection.execute(RELATIONS).fetchall()
+    except duckdb.Error:  # damaged, or of a newer DuckDB
+        return False
+    return not names or any(name in BUILD_TABLES for (name,) in names)
 
 
 def missing_database(database: Path) -> DatabaseError:

@@ -25,6 +25,7 @@ from analysis.report.sections import METHODS, read_marts
 from analysis.report.text import NOTHING, count, listed, plural, printable, span
 from collector.dataset.files import USER_FILE_MODE, why_unwritable, write_atomically
 
+DOCTYPE: Final = b"<!doctype html>"
 _CODE: Final = re.compile(r"`([^`]+)`")
 SOURCES: Final[Mapping[str, str]] = MappingProxyType(
     {"observed": "observed by our nodes", "backfilled": "backfilled from block files of a node"}
@@ -52,8 +53,9 @@ def write(database: Path, out: Path, *, figures: Path | None = None) -> Path:
 def write_page(content: Page, out: Path, *, figures: Path | None = None) -> Path:
     """Write the content of a report to the file `out`, as `write` does, and return its path.
 
-    Raises ReportError if a file cannot be written.
+    Raises ReportError if a file cannot be written, or if `out` holds something other than an HTML page.
     """
+    _refuse_other_file(out)
     text = render(content)
     if figures is not None:
         write_figures(content, figures)
@@ -65,6 +67,19 @@ def write_page(content: Page, out: Path, *, figures: Path | None = None) -> Path
             f"{out} cannot be written ({why_unwritable(error)}); choose another --out"
         ) from error
     return out
+
+
+def _refuse_other_file(out: Path) -> None:
+    """Raise ReportError where a report would replace a file that is no HTML page, such as the database."""
+    if not out.is_file():
+        return
+    try:
+        with out.open("rb") as file:
+            begin = file.read(len(DOCTYPE))
+    except OSError:  # writing tells why
+        return
+    if begin and begin.lower() != DOCTYPE:
+        raise ReportError(f"{out} is no HTML page, so it is not replaced; choose another --out, or remove it")
 
 
 def page(marts: Marts) -> Page:

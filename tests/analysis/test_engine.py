@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +21,7 @@ from analysis.checks import read_results
 from analysis.database import connect, open_database
 from analysis.engine import BuildResult, Step, build
 from analysis.errors import AnalysisError, DatabaseError, DatasetError, RulesError
+from analysis.parts import parts_folder
 from collector.compaction.run import PartitionResult, compact
 from collector.dataset.files import WRITE_LOCK
 from collector.dataset.open import Dataset
@@ -438,3 +440,28 @@ def test_a_file_that_is_no_database_is_not_replaced(dataset: Path, tmp_path: Pat
 
     assert path.read_text(encoding="utf-8") == text
     assert not path.with_name("notes.md.marts").exists()
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE mine AS SELECT 1 AS a", "CREATE VIEW mine AS SELECT 1 AS a"]
+)
+def test_a_database_of_somebody_else_is_not_replaced(dataset: Path, tmp_path: Path, statement: str) -> None:
+    """A build that is told to replace a DuckDB file which no build made fails, and the file stays."""
+    path = tmp_path / "other.duckdb"
+    with duckdb.connect(path) as connection:
+        connection.execute(statement)
+
+    with pytest.raises(DatabaseError, match="is no database of pool-analysis, so it is not replaced"):
+        build(dataset, RULES, path, marts=["chain_blocks"])
+
+    with duckdb.connect(path) as connection:
+        assert connection.execute("FROM mine").fetchall() == [(1,)]
+
+
+def test_a_database_of_a_build_is_replaced_without_its_parts(dataset: Path, tmp_path: Path) -> None:
+    """A build replaces a database of an earlier build whose folder of parts is gone, and an empty one."""
+    path = tmp_path / "a.duckdb"
+    duckdb.connect(path).close()
+    for _ in range(2):
+        assert build(dataset, RULES, path, marts=ONE).n_rows["chain_blocks"] == 1
+        shutil.rmtree(parts_folder(path))

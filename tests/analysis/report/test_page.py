@@ -317,13 +317,25 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["analysis.duckdb", "report.html"]
 
 
+@pytest.mark.parametrize("name", ["analysis.duckdb", "thesis.md"])
+def test_a_file_that_is_no_page_is_not_replaced(tmp_path: Path, name: str) -> None:
+    """A report that is told to replace a file of another kind fails, and the file stays."""
+    database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.nothing())
+    (tmp_path / "thesis.md").write_text("# Chapter 1\n")
+    before = (tmp_path / name).read_bytes()
+
+    with pytest.raises(ReportError, match="is no HTML page, so it is not replaced"):
+        report.write(database, tmp_path / name)
+    assert (tmp_path / name).read_bytes() == before
+
+
 def test_a_new_report_replaces_the_old_one(tmp_path: Path) -> None:
     """Missing folders are made, and a second report replaces the first."""
     database = report_marts.write(tmp_path / "analysis.duckdb", report_marts.nothing())
     out = tmp_path / "a" / "b" / "report.html"
 
     assert report.write(database, out) == out
-    out.write_text("old")
+    out.write_text("<!DOCTYPE html>old")
     report.write(database, out)
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
