@@ -1,17 +1,23 @@
 """End a command with one line where the system refuses a path, or takes no more of our output."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
+
+# The exit status that a shell gives to a program which a closed pipe ends, so that it is no failed check.
+CLOSED_PIPE: Final = 128 + signal.SIGPIPE
 
 
 @contextmanager
 def system_errors_in_one_line(prefix: str) -> Iterator[None]:
     """Turn OSError in the `with` block, and in writing what it printed, into one line and exit status 1.
 
-    The line begins with `prefix`, and says what to do. A program that has closed our output is told nothing.
-    An OSError of another kind, which no user can mend, is raised.
+    The line begins with `prefix`, and says what to do. Where the reader of our output has closed the pipe,
+    there is no line, and the status is CLOSED_PIPE. An OSError of another kind, which no user can mend, is
+    raised.
     """
     try:
         try:
@@ -19,13 +25,19 @@ def system_errors_in_one_line(prefix: str) -> Iterator[None]:
         finally:
             if sys.stdout is not None and not sys.stdout.closed:
                 sys.stdout.flush()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Typer has turned the error into status 1
+            _drop_output()
+            sys.exit(CLOSED_PIPE)
+        raise
     except OSError as error:
         line = _line(error)
         if line is None:
             raise
         _drop_output()
-        if line:
-            sys.stderr.write(f"{prefix}{line}\n")
+        if not line:
+            sys.exit(CLOSED_PIPE)
+        sys.stderr.write(f"{prefix}{line}\n")
         sys.exit(1)
 
 
