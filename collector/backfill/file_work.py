@@ -4,7 +4,7 @@ A unit is a list of blocks that are read, checked and written together. All are 
 in one folder of the dataset.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -65,7 +65,7 @@ class FileWork:
         folder, finder, present = _opened(self)
         result = WorkResult()
         present.refresh(task.ref.height for task in unit)
-        tasks = [task for task in unit if task.ref.block_hash not in present]
+        tasks = [task for task in unit if task.ref.is_row_stored or task.ref.block_hash not in present]
         result.n_present = len(unit) - len(tasks)
         gone = [task for task in tasks if not folder.is_there(task.file)]
         result.unavailable = [f"{task.ref.height}: {task.ref.origin} was pruned" for task in gone]
@@ -82,18 +82,24 @@ class FileWork:
 
 
 def cut_units(
-    catalogue: Catalogue, folder: BlockFolder, missing: Sequence[int], workers: int
+    catalogue: Catalogue,
+    folder: BlockFolder,
+    missing: Sequence[int],
+    workers: int,
+    *,
+    bare: Container[bytes] = (),
 ) -> Iterator[FileUnit]:
     """Cut blocks into units of work, lists of FileTasks within one span of heights, and yield the units.
 
-    `missing` are the positions in the catalogue of the blocks, in the order of height. The greatest size of a
-    unit in bytes depends on the number of workers.
+    `missing` are the positions in the catalogue of the blocks, in the order of height; of those whose hashes
+    are in `bare`, only the transactions are missing. The greatest size of a unit in bytes depends on the
+    number of workers.
     """
     limit_bytes = unit_limit_bytes(int(catalogue.sizes_bytes[list(missing)].sum()), workers)
     unit: FileUnit = []
     taken_bytes = 0
     for i in missing:
-        task = _task(catalogue, folder, i)
+        task = _task(catalogue, folder, i, bare)
         is_other_span = bool(unit) and unit[0].ref.height // HEIGHT_SPAN != task.ref.height // HEIGHT_SPAN
         if unit and (is_other_span or taken_bytes + task.size_bytes > limit_bytes):
             yield unit
@@ -104,13 +110,15 @@ def cut_units(
         yield unit
 
 
-def copy_units(catalogue: Catalogue, folder: BlockFolder, positions: Sequence[int]) -> Iterator[FileUnit]:
+def copy_units(
+    catalogue: Catalogue, folder: BlockFolder, positions: Sequence[int], *, bare: Container[bytes] = ()
+) -> Iterator[FileUnit]:
     """Yield one unit of work for each further copy that the files hold of the blocks at these positions.
 
-    A file may hold a block twice after a crash of the node.
+    A file may hold a block twice after a crash of the node. `bare` is that of `cut_units`.
     """
     for i in positions:
-        task = _task(catalogue, folder, i)
+        task = _task(catalogue, folder, i, bare)
         for file, at, size_bytes, n_tx in catalogue.copies[i]:
             ref = task.ref._replace(origin=f"{folder.name(file)}@{at}")
             yield [task._replace(ref=ref, file=file, at=at, size_bytes=size_bytes, n_tx=n_tx, undo_rank=0)]
@@ -148,14 +156,16 @@ def read_blocks(folder: BlockFolder, finder: UndoFinder, tasks: FileUnit) -> Raw
     )
 
 
-def _task(catalogue: Catalogue, folder: BlockFolder, i: int) -> FileTask:
+def _task(catalogue: Catalogue, folder: BlockFolder, i: int, bare: Container[bytes]) -> FileTask:
     file, at = int(catalogue.files[i]), int(catalogue.at[i])
+    block_hash = catalogue.hashes[i].tobytes()
     ref = BlockRef(
-        block_hash=catalogue.hashes[i].tobytes(),
+        block_hash=block_hash,
         height=int(catalogue.heights[i]),
         height_source="tree" if catalogue.tree.is_whole[i] else "bip34",
         source="blkfile",
         origin=f"{folder.name(file)}@{at}",
+        is_row_stored=block_hash in bare,
     )
     return FileTask(
         ref=ref,

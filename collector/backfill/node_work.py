@@ -42,6 +42,7 @@ class NodeTask(NamedTuple):
 
     height: int
     block_hash: bytes
+    is_row_stored: bool = False  # as in BlockRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class NodeWork:
         result = WorkResult()
         present = PresentBlocks(Dataset.open(self.dataset_root, self.chain))
         present.refresh(task.height for task in unit)
-        tasks = [task for task in unit if task.block_hash not in present]
+        tasks = [task for task in unit if task.is_row_stored or task.block_hash not in present]
         result.n_present = len(unit) - len(tasks)
         with result.times.measure("read"):
             raw_blocks = _fetch_blocks(client, tasks, result)
@@ -218,7 +219,8 @@ def _fetch_blocks(client: RpcClient, tasks: Sequence[NodeTask], result: WorkResu
         except (RpcError, DecodeError) as error:
             result.unavailable.append(f"{task.height}: {error}")
             continue
-        refs.append(BlockRef(task.block_hash, task.height, "rpc", "rpc", f"getblock {name}"))
+        origin = f"getblock {name}"
+        refs.append(BlockRef(task.block_hash, task.height, "rpc", "rpc", origin, task.is_row_stored))
         raws.append(raw)
         block_fees, block_types = ask_spent(client, task.block_hash)
         fees.append(block_fees)

@@ -37,6 +37,7 @@ from collector.dataset.schema import hash_hex
 from collector.errors import DatasetError
 from collector.journal.present_blocks import (
     PresentBlocks,
+    blocks_without_transactions,
     remove_orphaned_transactions,
     running_collector_tip,
 )
@@ -71,7 +72,8 @@ def from_files(
         present.refresh()
         wanted = _select(catalogue, dataset, selection, report)
         _describe(catalogue, wanted, selection, report)
-        missing = [int(i) for i in wanted if catalogue.hashes[i].tobytes() not in present]
+        bare = blocks_without_transactions(dataset)
+        missing = [int(i) for i in wanted if (of_i := _hash(catalogue, i)) not in present or of_i in bare]
         report.n_present_before = len(wanted) - len(missing)
         late = _positions_without_fees(catalogue, folder, dataset, wanted, is_node_asked=access is not None)
         if access is not None:
@@ -83,13 +85,13 @@ def from_files(
         begun_s = time.monotonic()
         progress.begin(int(catalogue.sizes_bytes[missing].sum()))
         work = FileWork(folder.path, dataset.root, dataset.chain, time.time_ns(), access)
-        _collect_results(
-            pool.run(work, cut_units(catalogue, folder, missing, pool.count)), rejects, report, progress
-        )
+        units = cut_units(catalogue, folder, missing, pool.count, bare=bare)
+        _collect_results(pool.run(work, units), rejects, report, progress)
         # The files may hold a sound copy of a block that was rejected.
         broken = {each.ref.block_hash for each in report.result.rejected}
-        again = [i for i in missing if catalogue.hashes[i].tobytes() in broken and i in catalogue.copies]
-        _collect_results(pool.run(work, copy_units(catalogue, folder, again)), rejects, report, progress)
+        again = [i for i in missing if _hash(catalogue, i) in broken and i in catalogue.copies]
+        units = copy_units(catalogue, folder, again, bare=bare)
+        _collect_results(pool.run(work, units), rejects, report, progress)
         units = cut_units(catalogue, folder, late, pool.count)
         into = partial(_work_into, pool, work, units)
         _fill_late_fees(dataset, len(late), into, report)
@@ -128,7 +130,10 @@ def from_node(
         collector_height = running_collector_tip(dataset)
         ours = [task for task in tasks if collector_height is None or task.height <= collector_height]
         report.n_left_to_collector = len(tasks) - len(ours)
+        bare = blocks_without_transactions(dataset)
         todo = [task for task in ours if task.block_hash not in present]
+        todo += [task._replace(is_row_stored=True) for task in ours if task.block_hash in bare]
+        todo.sort()
         lacking = blocks_without_fees(dataset)
         late = [task for task in ours if task.block_hash in lacking]
         report.n_present_before = len(ours) - len(todo)
@@ -152,8 +157,13 @@ def _work_into(
     return pool.run(replace(work, dataset_root=target.root), units)
 
 
+def _hash(catalogue: Catalogue, position: Any) -> bytes:
+    """Return the hash of the block at a position in the catalogue."""
+    return bytes(catalogue.hashes[position])
+
+
 def _remove_leftovers(dataset: Dataset) -> None:
-    """Remove what killed runs left: unfinished files, and transactions without their blocks."""
+    """Remove what killed runs left: unfinished files, and transactions of blocks that are not stored."""
     dataset.remove_unfinished_files()
     remove_orphaned_transactions(dataset)
 
@@ -169,7 +179,7 @@ def _positions_without_fees(
     return [
         int(i)
         for i in wanted
-        if catalogue.hashes[i].tobytes() in lacking
+        if _hash(catalogue, i) in lacking
         and (is_node_asked or int(catalogue.files[i]) in folder.numbers["rev"])
     ]
 

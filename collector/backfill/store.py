@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.codec.chunk import Chunk, RawBlocks, RejectedBlock, make_chunk
@@ -24,6 +25,7 @@ from collector.codec.verify import backend_name
 from collector.dataset.open import Dataset
 from collector.dataset.rows import RejectRow
 from collector.dataset.schema import BACKFILL_NODE, BLOCKS, REJECTS, TRANSACTIONS
+from collector.journal.present_blocks import unit_stem
 
 DIGEST_BYTES: Final = 8
 KIB: Final = 1024
@@ -75,12 +77,16 @@ def store_blocks(dataset_root: Path, chain: str, raw_blocks: RawBlocks, result: 
 
 
 def _write_chunk(dataset: Dataset, chunk: Chunk, times: StageTimes) -> int:
-    """Write the rows of some blocks of one span of heights; return the size of the files in bytes."""
+    """Write the rows of some blocks of one span of heights; return the size of the files in bytes.
+
+    A row of `blocks` that the dataset has already is left out.
+    """
     with times.measure("encode"):
         transactions = transactions_table(chunk, coded=True)
         blocks = blocks_table(chunk, chain=dataset.chain, verified_by=backend_name())
+        blocks = blocks.filter(pa.array(not ref.is_row_stored for ref in chunk.refs))
     with times.measure("write"):
-        stem = _stem(chunk)
+        stem = unit_stem((ref.height for ref in chunk.refs), (head.block_hash for head in chunk.heads))
         paths = dataset.write(TRANSACTIONS, transactions, stem=stem, is_sorted=True)
         paths += dataset.write(BLOCKS, blocks, stem=stem, is_sorted=True)
     return sum(path.stat().st_size for path in paths)
@@ -124,16 +130,6 @@ def _identity(topic: str, body: bytes) -> bytes:
 
 def _digest(parts: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[: 2 * DIGEST_BYTES]
-
-
-def _stem(chunk: Chunk) -> str:
-    """Return the name, without ending, of the Parquet file for a chunk of blocks.
-
-    The name has their least and greatest height, and a digest of the blocks' hashes.
-    """
-    heights = [ref.height for ref in chunk.refs]
-    digest = _digest(head.block_hash for head in chunk.heads)
-    return f"backfill-{min(heights)}-{max(heights)}-{digest}"
 
 
 def peak_memory_bytes() -> int:

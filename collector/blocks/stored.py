@@ -5,31 +5,19 @@ All nodes of a process share this, so that each block is stored once.
 
 import threading
 from collections.abc import Collection, Iterable
-from pathlib import Path
 
-import duckdb
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-import structlog
 
-from collector.dataset.footer import UNREADABLE, query_file
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS, TRANSACTIONS
-from collector.errors import DatasetError
-
-HeightArray = npt.NDArray[np.int64]
-log = structlog.get_logger(__name__)
+from collector.dataset.schema import BLOCKS
 
 
 class StoredBlocks:
     """Holds the hashes of the blocks that the dataset has or is about to have; all nodes share one such set.
 
     Every block from the height `first_wanted_height` on is to be stored. It is None for an empty dataset,
-    until the first block is about to come. For the blocks in `with_transactions_only` the dataset has the
-    transactions but not the block's own row, because a file of `blocks` was lost.
+    until the first block is about to come.
     """
 
     def __init__(
@@ -37,10 +25,8 @@ class StoredBlocks:
         hashes: Iterable[bytes],
         first_wanted_height: int | None,
         missing: Iterable[bytes] = (),
-        with_transactions_only: Iterable[bytes] = (),
     ) -> None:
         self.first_wanted_height = first_wanted_height
-        self.with_transactions_only = frozenset(with_transactions_only)
         self._hashes = set(hashes)
         self._missing = set(missing)
         self._reserved: dict[bytes, str] = {}  # block hash -> the node of this process that reserved it
@@ -122,45 +108,5 @@ def read_stored_blocks(dataset: Dataset) -> StoredBlocks:
     hashes = blocks["block_hash"].combine_chunks()
     has_parent = pc.is_in(blocks["prev_hash"], value_set=hashes)
     parentless = blocks.filter(pc.and_(pc.greater(blocks["height"], lowest), pc.invert(has_parent)))
-    missing_heights = pc.subtract(parentless["height"], 1).to_numpy()
-    heights = np.setdiff1d(blocks["height"].to_numpy(), missing_heights)
-    with dataset.read_lock(), duckdb.connect(config={"threads": 1}) as connection:
-        with_transactions_only = [
-            hash_
-            for path in dataset.paths(TRANSACTIONS)
-            if not _is_covered(connection, path, heights)
-            for hash_ in _blocks_beyond(path, hashes)
-        ]
     missing = parentless["prev_hash"].unique().to_pylist()
-    return StoredBlocks(hashes.to_pylist(), lowest, missing, with_transactions_only)
-
-
-def _blocks_beyond(path: Path, hashes: pa.Array) -> list[bytes]:
-    """Return the hashes of blocks that a file of `transactions` names and that are not among `hashes`.
-
-    A file that cannot be read gives none and a warning in the log: it must not keep the collector from
-    running.
-    """
-    try:
-        with pq.ParquetFile(path) as file:
-            found = file.read(["block_hash"])["block_hash"].unique()
-    except UNREADABLE as error:
-        log.warning("dataset.damaged", path=str(path), reason=str(error).splitlines()[0])
-        return []
-    return list(found.filter(pc.invert(pc.is_in(found, value_set=hashes))).to_pylist())
-
-
-def _is_covered(connection: duckdb.DuckDBPyConnection, path: Path, heights: HeightArray) -> bool:
-    """Return whether the sorted `heights` contain every height between the lowest and highest in a file.
-
-    The file's metadata give both heights; when they cannot be read, the result is False.
-    """
-    query = "SELECT min(height), max(height) FROM read_parquet(?, hive_partitioning = false)"
-    try:
-        ((first, last),) = query_file(connection, path, query)
-    except (DatasetError, OSError):  # the caller then reads the file itself, and logs what is wrong with it
-        return False
-    if first is None:
-        return True
-    there = np.searchsorted(heights, last, "right") - np.searchsorted(heights, first)
-    return bool(there == last - first + 1)
+    return StoredBlocks(hashes.to_pylist(), lowest, missing)

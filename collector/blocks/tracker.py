@@ -296,9 +296,10 @@ class BlockTracker:
         owner: Batch,
         height_source: str = "rpc",
     ) -> None:
-        """Make the rows of a block and add them to the batch `owner`.
+        """Make the rows of a block and of its transactions, and add them to the batch `owner`.
 
-        The rows of its transactions are left out when the dataset already has them.
+        The transactions are added even where the dataset has them already: those may be what a killed
+        backfill left, and be removed later.
         """
         has_types = spent_types is not None and len(spent_types) == len(parsed.layout.spends)
         block_row, transaction_rows = block_rows(
@@ -313,8 +314,7 @@ class BlockTracker:
             spent_types=spent_types if has_types else None,
         )
         owner.add("blocks", block_row)
-        if parsed.block.block_hash not in self._stored.with_transactions_only:
-            owner.add("transactions", transaction_rows)
+        owner.add("transactions", transaction_rows)
 
     def _fetch_parent(self, block: RecentBlock, wanted: _WantedBlock, now_us: int) -> None:
         """Queue the parent of a block for fetching if the dataset lacks it and should have its height."""

@@ -43,20 +43,28 @@ def check_transactions(view: DatasetView) -> CheckResult:
     if view.is_being_backfilled:  # it writes transactions first, and their blocks next
         query = f"SELECT * FROM ({query}) AS f(block_hash, height, a, b, wrong) WHERE wrong <> 'no block'"  # noqa: S608 - a query of ours
 
-    def describe(block_hash: str, height: int, n_said: int, n_there: int, wrong: str) -> tuple[str, str]:
+    def describe(
+        block_hash: str, height: int, n_said: int, n_there: int | None, wrong: str
+    ) -> tuple[str, str]:
         name = f"block {display_hash(block_hash)}"
         if wrong == "no block":
             return (
-                f"{counted(n_there, 'transaction')} of {name}, which is not in blocks",
+                f"{counted(n_there or 0, 'transaction')} of {name}, which is not in blocks",
                 "a killed backfill left them: run it again, it removes or completes them",
             )
+        command = backfill_command(view, height, height)
+        if not n_there:
+            return (
+                f"{name} has {counted(n_said, 'transaction')}, none in transactions",
+                f"{command}; or, for a stale block, with --blocks-dir FOLDER in place of --node",
+            )
         return (
-            f"{name} has {counted(n_said, 'transaction')}, {n_there or 0} in transactions"
+            f"{name} has {counted(n_said, 'transaction')}, {n_there} in transactions"
             if wrong == "count"
             else f"{name}: its transactions have other {wrong}",
             (
                 f"move the files of blocks and transactions with height {height} out of the dataset, "
-                f"then {backfill_command(view, height, height)}"
+                f"then {command}"
             ),
         )
 

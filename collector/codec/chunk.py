@@ -36,6 +36,7 @@ class BlockRef(NamedTuple):
     height_source: str  # as in the column `blocks.height_source`
     source: str  # as in the column `blocks.source`
     origin: str  # where a person finds the bytes: file and position, or the node
+    is_row_stored: bool = False  # the dataset has its row of `blocks`, and lacks its transactions
 
 
 class RejectedBlock(NamedTuple):

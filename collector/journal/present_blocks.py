@@ -2,11 +2,14 @@
 
 Backfill, import and compaction ask this before they write or move files of blocks. A block counts as present
 when it has a row in `blocks`; transactions alone do not count, because a killed backfill may leave them.
+`blocks_without_transactions` tells which present blocks a backfill must complete all the same.
 """
 
+import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,12 +18,13 @@ import pyarrow.parquet as pq
 from collector.dataset.files import FOLDER_LOCK, is_lock_held
 from collector.dataset.footer import UNREADABLE
 from collector.dataset.open import Dataset
-from collector.dataset.parquet_files import span_folders
+from collector.dataset.parquet_files import SPAN_FOLDER, read_file, span_folders
 from collector.dataset.schema import BLOCKS, NODES, TRANSACTIONS, Table
 from collector.errors import DatasetError
 from collector.journal.segment import Segment, journal_folders
 
-_BACKFILL_FILE = re.compile(r"backfill-\d+-\d+-[0-9a-f]{16}\.parquet")
+_DIGEST_DIGITS: Final = 16
+_UNIT_FILE = re.compile(rf"backfill-\d+-\d+-[0-9a-f]{{{_DIGEST_DIGITS}}}\.parquet")
 
 
 class PresentBlocks:
@@ -67,27 +71,89 @@ class PresentBlocks:
         ]
 
 
-def remove_orphaned_transactions(dataset: Dataset) -> None:
-    """Delete the files of `transactions` that a killed backfill wrote without the rows of their blocks.
+def unit_stem(heights: Iterable[int], hashes: Iterable[bytes]) -> str:
+    """Return the name, without ending, of the files that a backfill writes for some blocks.
 
-    The caller holds the dataset's backfill lock. Otherwise a running backfill may be about to write these
-    rows.
+    The name has the blocks' least and greatest height, and a digest of their hashes.
+    """
+    among = sorted(heights)
+    digest = hashlib.sha256(b"".join(hashes)).hexdigest()[:_DIGEST_DIGITS]
+    return f"backfill-{among[0]}-{among[-1]}-{digest}"
+
+
+def remove_orphaned_transactions(dataset: Dataset) -> None:
+    """Remove from `transactions` what a killed backfill wrote without the rows of the blocks.
+
+    Transactions of present blocks stay: where a file has such ones and others, a file of those alone takes
+    its place. A kill in between leaves both, and the next call removes the first. A block that somebody
+    stores meanwhile comes with transactions of its own.
+    The caller holds the dataset's backfill lock, because a running backfill may be about to write the rows of
+    blocks, and holds no lock on the files. Raises DatasetError when a file cannot be read or written.
     """
     blocks_folder = dataset.folder / BLOCKS.name
     alone = [
         path
         for path in dataset.paths(TRANSACTIONS)
-        if _BACKFILL_FILE.fullmatch(path.name) and not (blocks_folder / path.parent.name / path.name).exists()
+        if _UNIT_FILE.fullmatch(path.name) and not (blocks_folder / path.parent.name / path.name).exists()
     ]
     if not alone:
         return
     # The rows of the blocks may also have been moved into another file since.
     present = PresentBlocks(dataset)
     present.refresh()
+    orphaned = []
     for path in alone:
-        hashes = pc.unique(_read_hashes(path)).to_pylist()
-        if not all(block_hash in present for block_hash in hashes):
-            path.unlink()
+        hashes = _read_hashes(path).unique()
+        kept = [block_hash for block_hash in hashes.to_pylist() if block_hash in present]
+        if len(kept) < len(hashes):
+            _copy_transactions(dataset, path, kept)
+            orphaned.append(path)
+    if orphaned:
+        with dataset.replace_lock():  # no reader has listed them and is about to open them
+            for path in orphaned:
+                path.unlink()
+
+
+def _copy_transactions(dataset: Dataset, path: Path, hashes: Sequence[bytes]) -> None:
+    """Write the rows that a file of `transactions` has of some blocks into a file of their own."""
+    if hashes:
+        rows = read_file(path)
+        of_blocks = pa.array(hashes, rows["block_hash"].type)
+        rows = rows.filter(pc.is_in(rows["block_hash"], value_set=of_blocks))
+        dataset.write(TRANSACTIONS, rows, stem=unit_stem(rows["height"].unique().to_pylist(), hashes))
+
+
+def blocks_without_transactions(dataset: Dataset) -> frozenset[bytes]:
+    """Return the hashes of the blocks that have a row in `blocks` and none in `transactions`.
+
+    A lost file of `transactions` leaves them. Only Parquet files count. Rows are read where their number
+    differs from the one that the blocks state. Raises DatasetError when a file cannot be read.
+    """
+    found: set[bytes] = set()
+    with dataset.read_lock():
+        # First the blocks: a writer's file of transactions is there before that of their blocks.
+        files_of_blocks = _by_span(dataset.paths(BLOCKS))
+        files = _by_span(dataset.paths(TRANSACTIONS))
+        for span, paths in files_of_blocks.items():
+            n_tx: dict[bytes, int] = {}
+            for path in paths:
+                rows = read_file(path, ("block_hash", "n_tx"))
+                n_tx.update(zip(rows["block_hash"].to_pylist(), rows["n_tx"].to_pylist(), strict=True))
+            if sum(map(_count_rows, files.get(span, []))) != sum(n_tx.values()):
+                for path in files.get(span, []):
+                    for block_hash in _read_hashes(path).unique().to_pylist():
+                        n_tx.pop(block_hash, None)
+                found.update(n_tx)
+    return frozenset(found)
+
+
+def _by_span(paths: Iterable[Path]) -> dict[str, list[Path]]:
+    """Return the files by the first height of the folder in which they are; those elsewhere are left out."""
+    spans: dict[str, list[Path]] = {}
+    for path in paths:
+        if match := SPAN_FOLDER.fullmatch(path.parent.name):
+            spans.setdefault(match[1], []).append(path)
+    return spans
 
 
 def running_collector_tip(dataset: Dataset) -> int | None:
@@ -116,6 +182,14 @@ def _read_hashes(path: Path) -> pa.ChunkedArray:
     """Return the column `block_hash` of a Parquet file; raise DatasetError when the file cannot be read."""
     try:
         return pq.ParquetFile(path).read(columns=["block_hash"]).column(0)
+    except UNREADABLE as error:
+        raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
+
+
+def _count_rows(path: Path) -> int:
+    """Return the number of rows in a Parquet file; raise DatasetError when the file cannot be read."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
     except UNREADABLE as error:
         raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
 

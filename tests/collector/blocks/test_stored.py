@@ -7,7 +7,7 @@ import pytest
 
 from collector.blocks.stored import StoredBlocks, read_stored_blocks
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS, TRANSACTIONS
+from collector.dataset.schema import BLOCKS
 
 DEFAULTS = {"binary": b"", "bool": False, "fixed_size_binary[32]": bytes(32), "string": "x"}
 
@@ -72,32 +72,3 @@ def test_a_block_is_reserved_once_and_given_back_by_a_failed_session() -> None:
     assert set(stored.missing) == {name(3)}
     assert stored.reserve(name(3), "b")
     assert not stored.missing
-
-
-def transactions(height: int, branch: int = 0) -> list[dict[str, Any]]:
-    """Return the row of a block's only transaction."""
-    row = {column.name: DEFAULTS.get(str(column.type), 0) for column in TRANSACTIONS.columns}
-    row |= {column.name: None for column in TRANSACTIONS.columns if column.nullable}
-    lists = {column.name: [] for column in TRANSACTIONS.columns if str(column.type).startswith("list")}
-    return [row | lists | {"block_hash": name(height, branch), "height": height}]
-
-
-def test_blocks_whose_own_rows_were_lost_are_found_by_their_transactions(dataset: Dataset) -> None:
-    """Blocks whose files of `blocks` were deleted are found by their transactions, on stale branches too."""
-    heights = {"a": range(100, 105), "b": range(105, 110), "c": range(110, 112)}
-    for stem, span in heights.items():
-        dataset.write(BLOCKS, [block(height) for height in span], stem=stem)
-        dataset.write(TRANSACTIONS, [row for height in span for row in transactions(height)], stem=stem)
-    dataset.write(BLOCKS, [block(104, branch=1, parent=1)], stem="d")
-    dataset.write(TRANSACTIONS, transactions(103, branch=1), stem="d")
-    stored = read_stored_blocks(dataset)
-    assert stored.with_transactions_only == {name(103, branch=1)}
-    for path in dataset.paths(BLOCKS):
-        if path.stem in {"b", "c"}:
-            path.unlink()
-    stored = read_stored_blocks(dataset)
-    lost = {name(height) for height in (*heights["b"], *heights["c"])}
-    assert stored.with_transactions_only == lost | {name(103, branch=1)}
-    damaged = dataset.paths(TRANSACTIONS)[0]
-    damaged.write_bytes(damaged.read_bytes()[:-9])
-    assert read_stored_blocks(dataset).with_transactions_only == stored.with_transactions_only

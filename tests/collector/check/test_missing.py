@@ -93,3 +93,14 @@ def test_a_folder_in_a_journal_is_no_segment(tmp_path: Path) -> None:
     folder = journal_folder(dataset.root, "regtest", "n") / "00000001-0123456789abcdef.journal"
     folder.mkdir(parents=True)
     assert breaches(dataset) == {}
+
+
+def test_a_backfill_brings_the_transactions_that_a_stored_block_lacks(tmp_path: Path) -> None:
+    """A block without any transaction is a breach whose mend is a backfill of its height, and no more."""
+    rows = make_rows()
+    rows["transactions"] = [row for row in rows["transactions"] if row["height"] != 101]
+    found = results(write(tmp_path / "d", rows))["transactions"]
+    assert (found.status, found.n_found) == (BREACH, 1)
+    assert found.findings[0].what.endswith("none in transactions")
+    assert found.findings[0].mend.startswith("pool-collector backfill --node ")
+    assert "--from 101 --to 101" in found.findings[0].mend
