@@ -13,13 +13,17 @@ import numpy as np
 import gpuhash
 from collector.backfill.blockfiles import BlockFolder, BlockRecord, Debris
 from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT, HeaderTree, build_tree
+from collector.backfill.undofiles import Claim
 from collector.codec.arrays import Bytes, Integers
 from collector.codec.block import decode_block
 from collector.codec.coinbase import bip34_height
 from collector.codec.format import HEADER_BYTES
 from collector.errors import DecodeError
 
-TIME_AT: Final = 68  # where a header has its time
+PREV_HASH: Final = slice(4, 36)  # where a header has its parent's hash
+TIME_AT: Final = 68  # where it has its time
+
+Copies = dict[int, list[tuple[int, int, int, int]]]  # file, at, size, n_tx of each further copy of a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +37,20 @@ class Catalogue:
     headers: Bytes  # uint8[n, 80]
     hashes: Bytes  # uint8[n, 32]
     undo_ranks: Integers  # rank by height among the blocks of the file with as many transactions
+    undo_claims: Bytes  # uint8[n], values of undofiles.Claim
     tree: HeaderTree
     unfinished: int  # position of a block that a node may still be writing; NO_PARENT when there is none
     debris: list[Debris]
-    copies: dict[int, list[tuple[int, int, int, int]]]  # file, at, size, n_tx of each further copy of a block
+    copies: Copies
 
     @property
     def heights(self) -> Integers:
         """Return the height of each block, or UNKNOWN_HEIGHT where none could be found."""
         return self.tree.heights
+
+    def files_of(self, i: int) -> tuple[int, ...]:
+        """Return the numbers of the block files that hold the block at position `i`, without repetition."""
+        return _files_of(i, self.files, self.copies)
 
     @property
     def times_s(self) -> Integers:
@@ -110,6 +119,7 @@ def _catalogue(
         headers=rows[once],
         hashes=hashes[once],
         undo_ranks=_ranks(files, n_tx, tree.heights),
+        undo_claims=_claims(rows[once], n_tx, tree, lambda i: _files_of(i, files, copies)),
         tree=tree,
         unfinished=int(np.flatnonzero(is_unfinished)[0]) if is_unfinished.any() else NO_PARENT,
         debris=debris,
@@ -117,9 +127,7 @@ def _catalogue(
     )
 
 
-def _without_copies(
-    hashes: Bytes, positions: Integers
-) -> tuple[Integers, dict[int, list[tuple[int, int, int, int]]]]:
+def _without_copies(hashes: Bytes, positions: Integers) -> tuple[Integers, Copies]:
     """Return the position of each block's first copy in the files, and per block a list of further copies.
 
     A further copy is (file number, byte offset, size in bytes, number of transactions). A crash of the node
@@ -129,7 +137,7 @@ def _without_copies(
         np.ascontiguousarray(hashes).view("V32")[:, 0], return_index=True, return_inverse=True
     )
     once = np.sort(first)
-    copies: dict[int, list[tuple[int, int, int, int]]] = {}
+    copies: Copies = {}
     for row in np.flatnonzero(first[block] != np.arange(len(hashes))):
         file, at, size_bytes, n_tx = map(int, positions[:, row])
         kept = int(np.searchsorted(once, first[block[row]]))
@@ -146,3 +154,25 @@ def _ranks(files: Integers, n_tx: Integers, heights: Integers) -> Integers:
     ranks = np.empty(len(order), np.int64)
     ranks[order] = numbers - np.maximum.accumulate(np.where(is_new, numbers, 0))
     return ranks
+
+
+def _files_of(i: int, files: Integers, copies: Copies) -> tuple[int, ...]:
+    return tuple(dict.fromkeys([int(files[i]), *(copy[0] for copy in copies.get(i, ()))]))
+
+
+def _claims(
+    headers: Bytes, n_tx: Integers, tree: HeaderTree, files_of: Callable[[int], tuple[int, ...]]
+) -> Bytes:
+    """Return for each block which of the undo records that fit it are its own, as values of Claim."""
+    parents = np.ascontiguousarray(headers[:, PREV_HASH]).view("V32")[:, 0]
+    _, parent, n_children = np.unique(parents, return_inverse=True, return_counts=True)
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for i in map(int, np.flatnonzero((n_children[parent] > 1) & (n_tx > 1))):
+        for file in files_of(i):
+            alike.setdefault((int(parent[i]), int(n_tx[i]), file), []).append(i)
+    claims = np.full(len(n_tx), Claim.ANY, np.uint8)
+    for rivals in alike.values():
+        for i in rivals if len(rivals) > 1 else ():
+            # Of two tips with equal work, the node may have connected the other one.
+            claims[i] = Claim.SINGLE if tree.is_active[i] and i != tree.tip else Claim.NONE
+    return claims

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from collector.backfill.blockfiles import BlockFolder, Debris
-from collector.backfill.catalogue import Catalogue
+from collector.backfill.catalogue import PREV_HASH, Catalogue
 from collector.backfill.headertree import UNKNOWN_HEIGHT
 from collector.backfill.node_work import PATIENCE_S, ask_spent, connect
 from collector.backfill.store import WorkResult, store_blocks
-from collector.backfill.undofiles import UndoFinder, UndoRequest
+from collector.backfill.undofiles import Claim, UndoFinder, UndoRequest
 from collector.codec.chunk import BlockRef, RawBlocks
 from collector.dataset.open import Dataset
 from collector.dataset.schema import HEIGHT_SPAN
@@ -28,7 +28,6 @@ from collector.node.rpc import RpcClient
 MAX_UNIT_BYTES: Final = 32 << 20
 MIN_UNIT_BYTES: Final = 1 << 18
 UNITS_PER_WORKER: Final = 4  # enough that the last units end at about the same time
-PREV_HASH_AT: Final = 4
 
 
 class FileTask(NamedTuple):
@@ -38,9 +37,7 @@ class FileTask(NamedTuple):
     file: int
     at: int  # where the block begins in the file
     size_bytes: int
-    n_tx: int
-    prev_hash: bytes
-    undo_rank: int  # see Catalogue.undo_ranks
+    undo: UndoRequest
     is_unfinished: bool  # a node may still be writing it
 
 
@@ -121,7 +118,8 @@ def copy_units(
         task = _task(catalogue, folder, i, bare)
         for file, at, size_bytes, n_tx in catalogue.copies[i]:
             ref = task.ref._replace(origin=f"{folder.name(file)}@{at}")
-            yield [task._replace(ref=ref, file=file, at=at, size_bytes=size_bytes, n_tx=n_tx, undo_rank=0)]
+            undo = task.undo._replace(n_tx=n_tx)
+            yield [task._replace(ref=ref, file=file, at=at, size_bytes=size_bytes, undo=undo)]
 
 
 def unit_limit_bytes(total_bytes: int, workers: int) -> int:
@@ -148,9 +146,7 @@ def read_blocks(folder: BlockFolder, finder: UndoFinder, tasks: FileUnit) -> Raw
         # Zeros replace what a shortened file lacks; the checks refuse such a block.
         got = folder.read_into(data[limits[i] : limits[i + 1]], task.file, task.at)
         data[limits[i] + got : limits[i + 1]] = 0
-    undo, undo_limits = finder.find(
-        [UndoRequest(task.file, task.prev_hash, task.n_tx, task.undo_rank) for task in tasks]
-    )
+    undo, undo_limits = finder.find([task.undo for task in tasks])
     return RawBlocks(
         refs=[task.ref for task in tasks], data=data, limits=limits, undo=undo, undo_limits=undo_limits
     )
@@ -172,9 +168,13 @@ def _task(catalogue: Catalogue, folder: BlockFolder, i: int, bare: Container[byt
         file=file,
         at=at,
         size_bytes=int(catalogue.sizes_bytes[i]),
-        n_tx=int(catalogue.n_tx[i]),
-        prev_hash=catalogue.headers[i, PREV_HASH_AT : PREV_HASH_AT + 32].tobytes(),
-        undo_rank=int(catalogue.undo_ranks[i]),
+        undo=UndoRequest(
+            files=catalogue.files_of(i),
+            prev_hash=catalogue.headers[i, PREV_HASH].tobytes(),
+            n_tx=int(catalogue.n_tx[i]),
+            rank=int(catalogue.undo_ranks[i]),
+            claim=Claim(int(catalogue.undo_claims[i])),
+        ),
         is_unfinished=i == catalogue.unfinished,
     )
 
@@ -194,7 +194,7 @@ def _ask_missing(client: RpcClient, tasks: FileUnit, raw_blocks: RawBlocks) -> N
     assert raw_blocks.undo_limits is not None  # noqa: S101 - read_blocks always sets it
     has_undo = np.diff(raw_blocks.undo_limits) > 0
     spent = [
-        (None, None) if is_found or task.n_tx == 1 else ask_spent(client, task.ref.block_hash)
+        (None, None) if is_found or task.undo.n_tx == 1 else ask_spent(client, task.ref.block_hash)
         for task, is_found in zip(tasks, has_undo, strict=True)
     ]
     raw_blocks.fees_sat = [fees_sat for fees_sat, _ in spent]

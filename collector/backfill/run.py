@@ -180,7 +180,7 @@ def _positions_without_fees(
         int(i)
         for i in wanted
         if _hash(catalogue, i) in lacking
-        and (is_node_asked or int(catalogue.files[i]) in folder.numbers["rev"])
+        and (is_node_asked or not folder.numbers["rev"].isdisjoint(catalogue.files_of(int(i))))
     ]
 
 

@@ -4,10 +4,15 @@ A record is magic, length, undo data, and the double SHA-256 of the parent's has
 of the records is that in which blocks were connected, not that of the block file, and a record carries no
 block hash: only the checksum shows to which block a record belongs. Source: Bitcoin Core,
 src/node/blockstorage.cpp.
+
+The checksum tells the parent, not the block. Blocks with one parent and as many transactions are rivals: a
+record of one fits the others, and a block that was never connected has none. So rivals of one file get none,
+except the block of the active chain, where a single record fits.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -26,16 +31,25 @@ COUNT_BYTES: Final = 9
 _length = Struct("<I")
 
 
-class UndoRequest(NamedTuple):
-    """Describes a block whose undo data is to be found: file, parent, number of transactions, rank.
+class Claim(IntEnum):
+    """Says which undo records that fit a block are the block's own."""
 
-    The rank is the block's place, by height, among the blocks of that file with as many transactions.
+    ANY = 0  # it has no rival in its files
+    SINGLE = 1  # it has, and is below the tip of the active chain: the record, if all that fit are alike
+    NONE = 2  # it has, and may never have been connected
+
+
+class UndoRequest(NamedTuple):
+    """Describes a block whose undo data is to be found.
+
+    The rank is the block's place, by height, among the blocks of its first file with as many transactions.
     """
 
-    file: int
+    files: tuple[int, ...]  # the numbers of the block files that hold the block
     prev_hash: bytes
     n_tx: int
-    rank: int  # among the blocks of the same file with as many transactions, by height
+    rank: int
+    claim: Claim = Claim.ANY
 
 
 class UndoRecord(NamedTuple):
@@ -72,34 +86,44 @@ class UndoFinder:
     def _likeliest(self, request: UndoRequest) -> bytes:
         """Return undo data and checksum of the undo record whose rank in its file equals the block's rank.
 
-        The result is empty when there is no such record.
+        The result is empty when there is no such record, or the block may not have the first one that fits.
         """
-        group = self._group(request)
-        return self._read(request.file, group[min(request.rank, len(group) - 1)]) if group else b""
+        file = request.files[0]
+        group = self._group(request, file) if request.claim == Claim.ANY else []
+        return self._read(file, group[min(request.rank, len(group) - 1)]) if group else b""
 
     def _search(self, request: UndoRequest) -> bytes:
-        """Return the block's undo data without checksum; empty if no record belongs to the block.
+        """Return the block's undo data without checksum; empty if no record belongs to the block."""
+        if request.claim == Claim.NONE:
+            return b""
+        if request.claim == Claim.ANY:
+            return next(self._fitting(request), b"")
+        fitting = set(self._fitting(request))
+        return fitting.pop() if len(fitting) == 1 else b""
+
+    def _fitting(self, request: UndoRequest) -> Iterator[bytes]:
+        """Yield the undo data, without checksum, of each record in the block's files that fits the block.
 
         All records with the right number of transactions are tried, those of the nearest rank first.
         """
-        group = self._group(request)
-        for _, record in sorted(enumerate(group), key=lambda item: abs(item[0] - request.rank)):
-            part = self._read(request.file, record)
-            if _match([request.prev_hash], [part])[0]:
-                return part[:-CHECKSUM_BYTES]
-        return b""
+        for file in request.files:
+            group = self._group(request, file)
+            for _, record in sorted(enumerate(group), key=lambda item: abs(item[0] - request.rank)):
+                part = self._read(file, record)
+                if _match([request.prev_hash], [part])[0]:
+                    yield part[:-CHECKSUM_BYTES]
 
-    def _group(self, request: UndoRequest) -> list[UndoRecord]:
+    def _group(self, request: UndoRequest, file: int) -> list[UndoRecord]:
         if request.n_tx <= 1:  # a block that has only a coinbase spends nothing
             return []
-        if request.file not in self._records:
+        if file not in self._records:
             while len(self._records) >= self.kept_files:
                 del self._records[next(iter(self._records))]
             records: dict[int, list[UndoRecord]] = {}
-            for count, record in scan(self.folder, request.file):
+            for count, record in scan(self.folder, file):
                 records.setdefault(count, []).append(record)
-            self._records[request.file] = records
-        return self._records[request.file].get(request.n_tx - 1, [])
+            self._records[file] = records
+        return self._records[file].get(request.n_tx - 1, [])
 
     def _read(self, file: int, record: UndoRecord) -> bytes:
         return self.folder.read(file, record.at, record.size_bytes + CHECKSUM_BYTES, "rev")

@@ -97,7 +97,7 @@ def rows_of_folder(path: Path) -> list[dict[str, object]]:
         return []
     stock = read_catalogue(folder, lambda *_: None)
     wanted = [
-        UndoRequest(0, stock.headers[i, 4:36].tobytes(), int(stock.n_tx[i]), int(stock.undo_ranks[i]))
+        UndoRequest((0,), stock.headers[i, 4:36].tobytes(), int(stock.n_tx[i]), int(stock.undo_ranks[i]))
         for i in range(len(stock.at))
     ]
     if not wanted:
