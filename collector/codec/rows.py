@@ -15,7 +15,7 @@ from collector.codec.chunk import WEIGHT_PER_VB, BlockRef, Chunk, RawBlocks, com
 from collector.codec.coinbase import subsidy_sat, witness_commitment
 from collector.codec.feerates import UNKNOWN
 from collector.codec.format import HEADER_BYTES, MAX_MONEY_SAT, NO_HASH
-from collector.codec.scripts import UNKNOWN_TYPE
+from collector.codec.scripts import UNKNOWN_TYPE, type_of_script
 from collector.codec.timing import StageTimes
 from collector.codec.transaction import FEW, TxOut, decode_transactions
 from collector.codec.verify import warm_up_hashing
@@ -164,6 +164,7 @@ def warm_up() -> None:
     parts = (bytes(4), b"\0\1\1", NO_HASH, b"\xff" * 4, bytes(5), b"\1", bytes(9), b"\1\1\0", bytes(4))
     coinbase = b"".join(parts)
     decode_transactions([coinbase] * (FEW + 1))
+    type_of_script(coinbase)
     block_rows(
         parse_block(bytes(HEADER_BYTES) + b"\1" + coinbase),
         chain="regtest",
@@ -208,11 +209,11 @@ def spent_types_from_getblock(answer: Mapping[str, Any]) -> Bytes | None:
     """Return the type of the output that each input spends, from the answer of `getblock <hash> 3`.
 
     The result is uint8[n_inputs], positions in schema.OUTPUT_TYPES, with UNKNOWN_TYPE for the input of the
-    coinbase; None when the answer does not name the types of all spent outputs.
+    coinbase; None when the answer does not have the scripts of all spent outputs.
     """
     try:
         types = [
-            OUTPUT_TYPES.index(spent["prevout"]["scriptPubKey"]["type"])
+            type_of_script(bytes.fromhex(spent["prevout"]["scriptPubKey"]["hex"]))
             for transaction in answer["tx"][1:]
             for spent in transaction["vin"]
         ]

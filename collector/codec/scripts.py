@@ -5,6 +5,8 @@ A type is a number here: its position in `schema.OUTPUT_TYPES`. Source: Bitcoin 
 
 from typing import Final
 
+import numpy as np
+
 from collector.codec.arrays import FAIL, Bytes
 from collector.dataset.schema import OUTPUT_TYPES
 from gpuhash.compiled import compiler
@@ -50,6 +52,14 @@ MIN_PROGRAM_SCRIPT_BYTES: Final = 4
 MAX_PROGRAM_SCRIPT_BYTES: Final = 42
 MAX_MULTISIG_KEYS: Final = 20
 ANCHOR_PROGRAM: Final = (0x4E, 0x73)
+
+
+def type_of_script(script: bytes) -> int:
+    """Return the type of a script, as its number in `schema.OUTPUT_TYPES`.
+
+    A node's own word for it depends on its version: an older one calls an anchor `witness_unknown`.
+    """
+    return output_type(np.frombuffer(script, np.uint8), 0, len(script))
 
 
 @compiled

@@ -20,7 +20,7 @@ import structlog
 
 from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.clock import monotonic_us
-from collector.codec.scripts import UNKNOWN_TYPE
+from collector.codec.scripts import UNKNOWN_TYPE, type_of_script
 from collector.codec.traits import sigop_costs
 from collector.codec.transaction import Transaction, decode_transactions
 from collector.dataset.rows import MempoolTxRow
@@ -37,7 +37,7 @@ from collector.mempool.entries import (
     PendingEntries,
     PendingEntry,
 )
-from collector.mempool.sync import TYPE_NUMBERS, MempoolContents, SpentOutput, TxLeft
+from collector.mempool.sync import MempoolContents, SpentOutput, TxLeft
 from collector.node.answers import Fields
 from collector.node.request_threads import GiveUp, RequestThread
 from collector.node.rpc import RpcClient
@@ -385,10 +385,13 @@ def outputs_of_answers(
 def _read_output(answer: Fields) -> SpentOutput:
     """Return the output in an answer to gettxout; raise NodeError for a wrong form.
 
-    A type that we do not know counts as unknown.
+    Without the script, the type counts as unknown.
     """
-    type_ = answer.fields("scriptPubKey").get("type")
-    number = TYPE_NUMBERS.get(type_, UNKNOWN_TYPE) if isinstance(type_, str) else UNKNOWN_TYPE
+    script = answer.fields("scriptPubKey").get("hex")
+    try:
+        number = type_of_script(bytes.fromhex(script)) if isinstance(script, str) else UNKNOWN_TYPE
+    except ValueError:
+        number = UNKNOWN_TYPE
     return SpentOutput(answer.satoshi("value"), number)
 
 

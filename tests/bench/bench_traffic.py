@@ -201,7 +201,7 @@ def of_itself(endpoint: str) -> dict[str, str]:
         "gettxout": '{"bestblock":"'
         + FIRST_TIP[::-1].hex()
         + '","confirmations":6,"value":0.05,"scriptPubKey":'
-        '{"asm":"0 00","hex":"0020","type":"witness_v0_scripthash"},"coinbase":false}',
+        '{"asm":"0 00","hex":"0020' + "00" * 32 + '","type":"witness_v0_scripthash"},"coinbase":false}',
         "getblockcount": str(FIRST_HEIGHT),
         "getblockhash": json.dumps(FIRST_TIP[::-1].hex()),
         "getbestblockhash": json.dumps(FIRST_TIP[::-1].hex()),

@@ -41,7 +41,7 @@ def node() -> Iterator[PlantedNode]:
 def described(spent: object) -> dict[str, Any]:
     """Return what getblock says of BLOCK, when `spent` is what it says that the payment spends."""
     coinbase, payment = (hash_hex(each.txid) for each in decode_block(BLOCK).transactions)
-    output = {"prevout": {"value": spent, "scriptPubKey": {"type": "nulldata"}}}
+    output = {"prevout": {"value": spent, "scriptPubKey": {"hex": "6a", "type": "nulldata"}}}
     return {
         "height": 101,
         "tx": [{"txid": coinbase}, {"txid": payment, "vin": [output], "vout": [{"value": 1}]}],

@@ -15,10 +15,10 @@ from bitcoin.core import CTransaction, VarIntSerializer
 
 from collector.codec.block import Block, decode_block, parse_block
 from collector.codec.coinbase import bip34_height, coinbase_bytes
-from collector.codec.rows import block_rows, fees_from_getblock
+from collector.codec.rows import block_rows, fees_from_getblock, spent_types_from_getblock
 from collector.codec.verify import backend_name, verify_block
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS, TRANSACTIONS, hash_hex
+from collector.dataset.schema import BLOCKS, OUTPUT_TYPES, TRANSACTIONS, hash_hex
 from collector.errors import DecodeError
 
 MAGIC = bytes.fromhex("f9beb4d9")
@@ -265,3 +265,17 @@ def test_an_answer_without_spent_outputs_is_refused() -> None:
     answer = {"tx": [{"vin": [{"coinbase": ""}], "vout": []}, {"vin": [{"txid": ""}], "vout": []}]}
     with pytest.raises(DecodeError, match="verbosity 3"):
         fees_from_getblock(answer)
+
+
+def test_the_type_of_a_spent_output_does_not_depend_on_the_nodes_version() -> None:
+    """It is that of the script, also where an older or later node has another word for it."""
+    words = {"51024e73": "witness_unknown", "": "nonstandard", "6a": "of a later version"}
+    spent = [
+        {"prevout": {"value": 0, "scriptPubKey": {"hex": script, "type": word}}}
+        for script, word in words.items()
+    ]
+    types = spent_types_from_getblock({"tx": [{}, {"vin": spent}]})
+    assert types is not None
+    assert [OUTPUT_TYPES[number] for number in types[1:]] == ["anchor", "nonstandard", "nulldata"]
+    del spent[0]["prevout"]["scriptPubKey"]["hex"]
+    assert spent_types_from_getblock({"tx": [{}, {"vin": spent}]}) is None

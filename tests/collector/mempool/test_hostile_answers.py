@@ -64,7 +64,7 @@ SOUND: dict[str, tuple[Callable[[RpcClient], None], Any]] = {
     "getrawmempool": (take_snapshot, SNAPSHOT),
     "getmempoolentry": (take_entry, MEMPOOL_ENTRY),
     "getrawtransaction": (take_entry, "00"),
-    "gettxout": (take_output, {"value": 0.5, "scriptPubKey": {"type": "pubkeyhash"}}),
+    "gettxout": (take_output, {"value": 0.5, "scriptPubKey": {"hex": "51024e73", "type": "anchor"}}),
 }
 
 
