@@ -207,22 +207,25 @@ class BlockFolder:
             yield Debris(file, pos, there - pos, there == end and file == self._newest)
 
     def _find_chain(self, wanted: str | None) -> str:
-        """Return the chain whose magic bytes the first file begins with; `wanted` if the magic is unknown.
+        """Return the chain with whose magic one of the first LOOKED_INTO files begins; `wanted` if none does.
 
-        Raises SettingsError when the file is of another chain than `wanted`, and when `wanted` is None and
-        the magic is unknown.
+        Raises SettingsError when that is another chain than `wanted`, and when `wanted` is None and no file
+        tells the chain.
         """
-        first = min(self.numbers["blk"])
-        magic = self._first_magic()
-        found = next((chain for chain, its_magic in MAGIC.items() if its_magic == magic), None)
-        if wanted is not None and found not in (None, wanted):
-            raise SettingsError(
-                f"{self.path / self.name(first)} is of chain {found}, not of {wanted}; "
-                "set --chain or --blocks-dir"
-            )
-        if wanted is None and found is None:
+        for file in self._first_files():
+            magic = self._first_bytes(file)
+            found = next((chain for chain, its_magic in MAGIC.items() if its_magic == magic), None)
+            if found is None:  # empty or damaged, or of a custom signet
+                continue
+            if wanted not in {None, found}:
+                raise SettingsError(
+                    f"{self.path / self.name(file)} is of chain {found}, not of {wanted}; "
+                    "set --chain or --blocks-dir"
+                )
+            return found
+        if wanted is None:
             raise self._unknown_magic()
-        return wanted or str(found)
+        return wanted
 
     def _check_magic(self) -> None:
         """Raise SettingsError when none of the first LOOKED_INTO files holds a block of the chain.
@@ -231,7 +234,7 @@ class BlockFolder:
         custom signet has its own. Damaged and empty files do no harm beside others.
         """
         first, known = min(self.numbers["blk"]), self.magic
-        begin, end = self._first_magic(), self.size_bytes(first)
+        begin, end = self._first_bytes(first), self.size_bytes(first)
         if begin == known:
             return
         if self.chain == "signet":
@@ -239,7 +242,7 @@ class BlockFolder:
             if self._record(first, 0, end) is not None:
                 return
             self.magic = known
-        if not any(map(self._holds_block, sorted(self.numbers["blk"])[:LOOKED_INTO])):
+        if not any(map(self._holds_block, self._first_files())):
             raise self._unknown_magic()
 
     def _holds_block(self, file: int) -> bool:
@@ -247,16 +250,21 @@ class BlockFolder:
         end = self.size_bytes(file)
         return self._next_record(file, 0, end) < end
 
-    def _first_magic(self) -> bytes:
-        """Return the bytes with which the first block file begins, as many as a magic has."""
-        return self.read(min(self.numbers["blk"]), 0, len(MAGIC["main"]))
+    def _first_files(self) -> list[int]:
+        """Return the numbers of the block files that are looked into for the chain, lowest first."""
+        return sorted(self.numbers["blk"])[:LOOKED_INTO]
+
+    def _first_bytes(self, file: int) -> bytes:
+        """Return the bytes with which a block file begins, as many as a magic has."""
+        return self.read(file, 0, len(MAGIC["main"]))
 
     def _unknown_magic(self) -> SettingsError:
         """Return the error that says that the files are of no known chain, or still obfuscated."""
-        first = self.path / self.name(min(self.numbers["blk"]))
+        first = min(self.numbers["blk"])
         return SettingsError(
-            f"{first} begins with {self._first_magic().hex() or 'nothing'}, not the magic of a known chain; "
-            f"copy {KEY_FILE} from the node's folder `blocks` too, or set --chain signet for a custom signet"
+            f"{self.path / self.name(first)} begins with {self._first_bytes(first).hex() or 'nothing'}, not "
+            f"the magic of a known chain; copy {KEY_FILE} from the node's folder `blocks` too, or name the "
+            "chain, such as --chain main, and --chain signet for a custom signet"
         )
 
     def _clear(self, data: Bytes, at: int) -> None:

@@ -331,18 +331,22 @@ def test_damage_at_the_beginning_hides_no_blocks(blocks_dir: Path) -> None:
 
 @pytest.mark.parametrize("lost", [b"", bytes(5000)], ids=["empty", "zeros"])
 def test_a_lost_first_file_hides_no_others(blocks_dir: Path, lost: bytes) -> None:
-    """When the chain is named, the blocks of later files are found."""
+    """The blocks of later files are found, and the later files tell the chain where it is not named."""
     made_files.make_plain(blocks_dir)
     blocks = made_files.read_blocks(blocks_dir)
     number = max(int(path.stem[3:]) for path in blocks_dir.glob("blk*.dat")) + 1
     shutil.copy(blocks_dir / "blk00000.dat", blocks_dir / f"blk{number:05}.dat")
     (blocks_dir / "blk00000.dat").write_bytes(lost)
 
-    opened = BlockFolder(blocks_dir, "regtest")
-    found = [each for each in opened.scan(number) if not isinstance(each, Debris)]
+    for chain in ("regtest", None):
+        opened = BlockFolder(blocks_dir, chain)
+        found = [each for each in opened.scan(number) if not isinstance(each, Debris)]
 
-    assert found
-    assert {each.header for each in found} <= {block[:80] for block in blocks}
+        assert opened.chain == "regtest"
+        assert found
+        assert {each.header for each in found} <= {block[:80] for block in blocks}
+    with pytest.raises(SettingsError, match=r"blk00001\.dat is of chain regtest, not of main"):
+        BlockFolder(blocks_dir, "main")
 
 
 def test_a_custom_signet_keeps_its_own_magic(tmp_path: Path) -> None:
@@ -358,7 +362,7 @@ def test_a_custom_signet_keeps_its_own_magic(tmp_path: Path) -> None:
     assert opened.magic == magic
     assert [each.header for file in (0, 1) for each in opened.scan(file)] == [block[:80]] * 2
     assert [count for count, _ in scan_undo(opened, 1)] == [1]
-    with pytest.raises(SettingsError, match="set --chain signet for a custom signet"):
+    with pytest.raises(SettingsError, match="--chain signet for a custom signet"):
         BlockFolder(folder)
 
 
