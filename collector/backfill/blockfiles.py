@@ -36,6 +36,7 @@ KEY_BYTES: Final = 8
 KEY_FILE: Final = "xor.dat"
 HEAD_BYTES: Final = FRAME_BYTES + HEADER_BYTES + 9  # a record up to the number of its transactions
 SEARCH_BYTES: Final = 1 << 20
+RESERVED_BYTES: Final = 256  # so many zeros at the end of a file are reserved space, and no part of a block
 OPEN_FILES: Final = 64
 LOOKED_INTO: Final = 5  # files at most, for a first block
 
@@ -46,8 +47,8 @@ _length = Struct("<I")
 class BlockRecord(NamedTuple):
     """Holds the position of a block in a block file, its header and its number of transactions.
 
-    `at` is the byte offset of the block itself; `is_last` says that only reserved space of the newest file
-    follows.
+    `at` is the byte offset of the block itself; `is_last` says that no record follows in a file to which a
+    node may still be adding.
     """
 
     file: int
@@ -55,9 +56,7 @@ class BlockRecord(NamedTuple):
     size_bytes: int
     header: bytes
     n_tx: int  # as the bytes after the header state
-    is_last: (
-        bool  # the newest file ends with it, or only reserved space follows: a node may still be writing it
-    )
+    is_last: bool  # a node may still be writing it
 
 
 class Debris(NamedTuple):
@@ -141,6 +140,7 @@ class BlockFolder:
     def scan(self, file: int) -> Iterator[BlockRecord | Debris]:
         """Yield every block record of a block file, and all other bytes as Debris, in order."""
         end = self.size_bytes(file)
+        may_grow = end > 0 and self._may_grow(file, end)  # a file that was pruned has no end
         pos = 0
         while pos < end:
             here = self._record(file, pos, end)
@@ -152,7 +152,7 @@ class BlockFolder:
                     pos = there
                     continue
             pos = here.at + here.size_bytes
-            yield here._replace(is_last=file == self._newest and self._is_reserved(file, pos, end))
+            yield here._replace(is_last=may_grow and self._is_reserved(file, pos, end))
 
     def _record(self, file: int, pos: int, end: int) -> BlockRecord | None:
         """Return the block record that begins at byte `pos` of a block file; None when there is none."""
@@ -194,6 +194,14 @@ class BlockFolder:
         """Return whether a block file has only reserved zeros from `pos` to its end, or for SEARCH_BYTES."""
         return self._is_empty(file, pos, min(end, pos + SEARCH_BYTES))
 
+    def _may_grow(self, file: int, end: int) -> bool:
+        """Return whether a node may be adding to a block file: to the newest, or one with reserved space.
+
+        A node cuts the reserved space off a file that is full. One that was started from a snapshot adds to
+        two files in turn, of which one has a lower number.
+        """
+        return file == self._newest or self._is_empty(file, max(end - RESERVED_BYTES, 0), end)
+
     def _is_empty(self, file: int, pos: int, end: int) -> bool:
         """Return whether the bytes `pos` to `end` of a block file are zeros, obfuscated or as stored.
 
@@ -204,7 +212,7 @@ class BlockFolder:
 
     def _debris(self, file: int, pos: int, there: int, end: int) -> Iterator[Debris]:
         if not self._is_empty(file, pos, there):
-            yield Debris(file, pos, there - pos, there == end and file == self._newest)
+            yield Debris(file, pos, there - pos, there == end and self._may_grow(file, end))
 
     def _find_chain(self, wanted: str | None) -> str:
         """Return the chain with whose magic one of the first LOOKED_INTO files begins; `wanted` if none does.

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 import gpuhash
-from collector.backfill.blockfiles import BlockFolder, BlockRecord, Debris
-from collector.backfill.headertree import NO_PARENT, UNKNOWN_HEIGHT, HeaderTree, build_tree
+from collector.backfill.blockfiles import BlockFolder, Debris
+from collector.backfill.headertree import UNKNOWN_HEIGHT, HeaderTree, build_tree
 from collector.backfill.undofiles import Claim
-from collector.codec.arrays import Bytes, Integers
+from collector.codec.arrays import Bytes, Flags, Integers
 from collector.codec.block import decode_block
 from collector.codec.coinbase import bip34_height
 from collector.codec.format import HEADER_BYTES
@@ -39,7 +39,7 @@ class Catalogue:
     undo_ranks: Integers  # rank by height among the blocks of the file with as many transactions
     undo_claims: Bytes  # uint8[n], values of undofiles.Claim
     tree: HeaderTree
-    unfinished: int  # position of a block that a node may still be writing; NO_PARENT when there is none
+    is_last: Flags  # no record follows in a file to which a node may be adding: it may be half written
     debris: list[Debris]
     copies: Copies
 
@@ -63,10 +63,9 @@ def read_catalogue(folder: BlockFolder, watch: Callable[[int, int], None]) -> Ca
 
     Meanwhile, `watch` is called with the number of files read so far and the number of all files.
     """
-    columns = [array("q") for _ in range(4)]
+    columns = [array("q") for _ in range(5)]
     headers = bytearray()
     debris: list[Debris] = []
-    last: BlockRecord | None = None
     files = sorted(folder.numbers["blk"])
     for n_read, file in enumerate(files):
         watch(n_read, len(files))
@@ -75,13 +74,12 @@ def read_catalogue(folder: BlockFolder, watch: Callable[[int, int], None]) -> Ca
                 debris.append(found)
                 continue
             for column, value in zip(
-                columns, (found.file, found.at, found.size_bytes, found.n_tx), strict=True
+                columns, (found.file, found.at, found.size_bytes, found.n_tx, found.is_last), strict=True
             ):
                 column.append(value)
             headers += found.header
-            last = found
     watch(len(files), len(files))
-    return _catalogue(folder, columns, headers, debris, last)
+    return _catalogue(folder, columns, headers, debris)
 
 
 def _catalogue(
@@ -89,13 +87,12 @@ def _catalogue(
     columns: Sequence["array[int]"],
     headers: bytearray,
     debris: list[Debris],
-    last: BlockRecord | None,
 ) -> Catalogue:
     rows = np.frombuffer(bytes(headers), np.uint8).reshape(-1, HEADER_BYTES)
     hashes = gpuhash.sha256d_headers(rows)
     positions = np.array(columns, np.int64)
-    once, copies = _without_copies(hashes, positions)
-    files, at, sizes_bytes, n_tx = positions[:, once]
+    once, copies = _without_copies(hashes, positions[:4])
+    files, at, sizes_bytes, n_tx, is_last = positions[:, once]
 
     def stated_height(i: int) -> int | None:
         if not folder.is_there(int(files[i])):  # pruned since it was listed
@@ -108,9 +105,6 @@ def _catalogue(
         return UNKNOWN_HEIGHT if height is None else height
 
     tree = build_tree(rows[once], hashes[once], stated_height)
-    is_unfinished = (
-        (files == last.file) & (at == last.at) if last and last.is_last else np.zeros(len(at), bool)
-    )
     return Catalogue(
         files=files,
         at=at,
@@ -121,7 +115,7 @@ def _catalogue(
         undo_ranks=_ranks(files, n_tx, tree.heights),
         undo_claims=_claims(rows[once], n_tx, tree, lambda i: _files_of(i, files, copies)),
         tree=tree,
-        unfinished=int(np.flatnonzero(is_unfinished)[0]) if is_unfinished.any() else NO_PARENT,
+        is_last=is_last.astype(np.bool_),
         debris=debris,
         copies=copies,
     )

@@ -175,7 +175,7 @@ def _task(catalogue: Catalogue, folder: BlockFolder, i: int, bare: Container[byt
             rank=int(catalogue.undo_ranks[i]),
             claim=Claim(int(catalogue.undo_claims[i])),
         ),
-        is_unfinished=i == catalogue.unfinished,
+        is_unfinished=bool(catalogue.is_last[i]),
     )
 
 

@@ -248,7 +248,7 @@ def _describe(catalogue: Catalogue, wanted: Integers, selection: BlockSelection,
 def _reject_debris(folder: BlockFolder, debris: list[Debris], rejects: Rejects, result: WorkResult) -> None:
     """Write bytes of block files that hold no block into the table `rejects`.
 
-    The last record of the newest file is left out, because a node may be writing it.
+    The last record of a file to which a node may be adding is left out.
     """
     held: list[RejectedBlock] = []
     for each in debris:

@@ -280,6 +280,26 @@ def test_the_record_that_a_node_is_writing_is_left_for_the_next_run(
     )
 
 
+@pytest.mark.parametrize("n_written", [20, 200], ids=["part of a header", "part of a block"])
+def test_a_record_that_a_node_is_writing_into_an_older_file_is_left_too(
+    n_written: int, blocks_dir: Path, dataset: Dataset, backfill: Backfill, expected: Rows
+) -> None:
+    """A node that was started from a snapshot adds to an older file too, which has reserved space then."""
+    made_files.make_plain(blocks_dir)
+    blocks = made_files.read_blocks(blocks_dir)
+    for path in blocks_dir.glob("blk*.dat"):
+        path.unlink()
+    frames = [made_files.frame(block) for block in blocks]
+    (blocks_dir / "blk00000.dat").write_bytes(b"".join(frames[:40]) + frames[40][:n_written] + bytes(4096))
+    (blocks_dir / "blk00001.dat").write_bytes(b"".join(frames[41:]))
+
+    report = backfill(blocks_dir)
+
+    assert (len(report.result.unfinished), report.result.rejected) == (1, [])
+    assert len(dataset.read(REJECTS)) == 0
+    assert len(rows_of(dataset).blocks) == len(expected.blocks) - 1
+
+
 def test_a_file_is_read_while_the_node_writes_it(
     node: RegtestNode, dataset: Dataset, backfill: Backfill, expected: Rows
 ) -> None:
@@ -471,6 +491,8 @@ def test_files_that_a_node_prunes_meanwhile_are_named(blocks_dir: Path, dataset:
     done = FileWork(blocks_dir, dataset.root, "regtest", 1)(unit)
 
     assert (done.n_blocks, done.rejected, len(done.unavailable)) == (0, [], 10)
+    folder.close()
+    assert list(folder.scan(0)) == []
     report = Report(chain="regtest", source="", workers=1, verified_by="cpu", result=done)
     assert "10 blocks pruned or not given by the node: heights 0-9" in report.lines()
 
