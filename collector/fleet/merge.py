@@ -3,8 +3,9 @@
 The merged dataset is an ordinary one. A node is called `<member>.<node>`, and every time of a collector's
 clock is corrected to the clock of the first member (`clocks`). A day of a member's table is one unit; it is
 written again only when its files, or the offsets of its clock, have changed. Blocks and their transactions
-belong to nobody: each is taken once, from the member that knows its fees. What others publish (`external_*`)
-is not merged; import it into the merged dataset.
+belong to nobody: each is there once, the row that knows its fees first, and what is null in it is filled from
+the rows of the other members. What others publish (`external_*`) is not merged; import it into the merged
+dataset.
 
 `fleet.json` in the merged dataset lists the units and their files. A unit is written beside the dataset and
 then put in place under the lock that readers share. What a kill leaves is not in the list: the next run
@@ -41,7 +42,7 @@ from collector.errors import DatasetError, SettingsError, WrongUsage
 from collector.fleet.clocks import ClockOffset, MemberClock, offsets_of_day, steps_forward
 
 FLEET_FILE: Final = "fleet.json"
-FORM: Final = 1  # of the list and of what a unit holds: another number makes everything again
+FORM: Final = 2  # of the list and of what a unit holds: another number makes everything again
 MEMBER_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 WORK_PREFIX: Final = ".fleet-"
 DIGEST_DIGITS: Final = 16
@@ -63,8 +64,8 @@ MEMBER_TABLES: Final = tuple(
 MEMBER_TABLE_NAMES: Final = frozenset(table.name for table in MEMBER_TABLES)
 # Of several rows of one block or transaction, the first in this order is taken.
 BEST_ROW: Final = {
-    BLOCKS.name: ("block_hash", "fees_sat IS NULL, source, verified_by"),
-    TRANSACTIONS.name: ("block_hash, tx_index", "fee_sat IS NULL, spent_types IS NULL"),
+    BLOCKS.name: "fees_sat IS NULL, source, verified_by",
+    TRANSACTIONS.name: "fee_sat IS NULL, spent_types IS NULL",
 }
 
 
@@ -282,15 +283,10 @@ class _Merge:
 
     def _stage_span(self, table: Table, span: str, paths: Sequence[Path], stem: str) -> list[Path]:
         """Write blocks or transactions of a span of heights, each once, into a new file; return its path."""
-        grain, order = BEST_ROW[table.name]
         target = self._work / "staged" / table.name / span / f"{stem}.parquet"
         make_folder(target.parent)
-        rows = (
-            f"(SELECT * FROM {contract_rows(table, paths)}"  # noqa: S608 - names are the contract's
-            f" QUALIFY row_number() OVER (PARTITION BY {grain} ORDER BY {order}) = 1)"
-        )
         with query_engine(self._work / "spill") as connection:
-            merge_files(connection, table, paths, target, rows=rows)
+            merge_files(connection, table, paths, target, rows=_best_rows(table, paths))
         return [target]
 
     def _put_in_place(self, staged: Sequence[Path], old: Sequence[str]) -> list[str]:
@@ -308,6 +304,29 @@ class _Merge:
             for name in set(old) - set(files):
                 (self._merged.folder / name).unlink(missing_ok=True)
         return files
+
+
+def _best_rows(table: Table, paths: Sequence[Path]) -> str:
+    """Return an SQL query for the rows of files of blocks or transactions, one row per block or transaction.
+
+    Every member has verified what it stored, so rows of one block tell the same facts, and a null is one that
+    a member did not know. It is filled from the next row that knows it. Every column is part of the order:
+    the query has the same result each time, whatever the order in which DuckDB reads.
+    """
+    order = ", ".join((BEST_ROW[table.name], *(column.name for column in table.columns)))
+    filled = ", ".join(
+        f"first_value({column.name} IGNORE NULLS) OVER best AS {column.name}"
+        for column in table.columns
+        if column.nullable
+    )
+    return f"""(
+        SELECT * REPLACE ({filled}) FROM (SELECT DISTINCT * FROM {contract_rows(table, paths)})
+        WINDOW best AS (
+            PARTITION BY {", ".join(table.grain)} ORDER BY {order}
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+        )
+        QUALIFY row_number() OVER best = 1
+    )"""  # noqa: S608 - names are the contract's
 
 
 def _member_of_unit(name: str) -> str | None:

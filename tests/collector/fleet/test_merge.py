@@ -297,6 +297,41 @@ def test_a_block_of_both_is_there_once_with_its_fees(fleet: Fleet) -> None:
     assert rows_of(fleet.merged(members=fleet.members[:1]), BLOCKS)[0]["fees_sat"] is None
 
 
+def test_rows_that_tie_are_one_and_keep_what_either_knows(tmp_path: Path) -> None:
+    """A block that two versions stored is there once, the same at each merge, with the values of both."""
+    fleet = Fleet(tmp_path, 1)
+    block, (transaction,) = _block_rows()
+    blocks = {bytes([number]) * 32: number for number in range(40)}
+    known = (
+        {"fee_sat": 7, "op_return_bytes": None, "source": "zmq", "coinbase_locktime": None},
+        {"fee_sat": None, "op_return_bytes": 9, "source": "rpc", "coinbase_locktime": 5},
+    )
+    for dataset, facts in zip((fleet.alice, fleet.bob), known, strict=True):
+        of_block = {name: facts[name] for name in ("source", "coinbase_locktime")}
+        of_transaction = {name: facts[name] for name in ("fee_sat", "op_return_bytes")}
+        dataset.write(BLOCKS, [block | of_block | {"block_hash": name} for name in blocks], stem="b")
+        rows = [
+            transaction
+            | {"block_hash": name, "tx_index": index, "is_coinbase": not index}
+            | (of_transaction if index else of_transaction | {"fee_sat": None})
+            for name in blocks
+            for index in range(2_000)
+        ]
+        dataset.write(TRANSACTIONS, rows, stem="b")
+    merged = fleet.merged(same_clock=True)
+
+    found = merged.read(TRANSACTIONS)
+    values = [found[name].to_pylist() for name in ("is_coinbase", "fee_sat", "op_return_bytes")]
+    assert len(found) == 80_000
+    assert set(zip(*values, strict=True)) == {(True, None, 9), (False, 7, 9)}
+    assert [(row["source"], row["coinbase_locktime"]) for row in rows_of(merged, BLOCKS)] == [("rpc", 5)] * 40
+    turned = merge_datasets(tmp_path / "turned", fleet.members[::-1], trust_clocks=True)
+    assert [result.name for result in turned] == ["bob", "alice"]
+    again = Dataset(tmp_path / "turned", "regtest")
+    assert again.read(TRANSACTIONS).equals(found)
+    assert again.read(BLOCKS).equals(merged.read(BLOCKS))
+
+
 def _block_rows() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return rows that hold what the contract asks for: the value of each column is of its type."""
     values: dict[str, Any] = {
