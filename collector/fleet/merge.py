@@ -8,8 +8,10 @@ the rows of the other members. What others publish (`external_*`) is not merged;
 dataset.
 
 `fleet.json` in the merged dataset lists the units and their files. A unit is written beside the dataset and
-then put in place under the lock that readers share. What a kill leaves is not in the list: the next run
-removes it and makes the unit again.
+then put in place under the lock that readers share. A file is called by the name of its unit, so a new one
+replaces the old one in one step, and no reader finds both after a kill. A unit whose times cross midnight has
+two files: a kill between the two leaves rows next to midnight twice or not at all until the next run, which
+makes each unit again whose files are not those of the list.
 """
 
 import datetime as dt
@@ -19,7 +21,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -95,12 +97,13 @@ class MemberResult:
 class FleetList:
     """Holds what `fleet.json` in a merged dataset says: the files of each unit of work, with digests.
 
-    It also has the clock offsets of each day. A unit is one folder of one table of one dataset, or a span of
-    heights.
+    A digest is that of all from which a unit was made. Each file has its size and the time of its last
+    change. It also has the clock offsets of each day. A unit is one folder of one table of one dataset, or a
+    span of heights.
     """
 
     first: str
-    units: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: {digest, files}
+    units: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: {digest, files: {path: stamp}}
     offsets: dict[str, dict[str, Any]] = field(default_factory=dict)  # "member day": {digest, offsets}
 
     def save(self, root: Path) -> None:
@@ -265,13 +268,13 @@ class _Merge:
         `stage` gets the stem of the unit's files, writes them below the work folder and returns their paths.
         """
         self._wanted.add(name)
-        before = self._list.units.get(name, {"digest": None, "files": []})
+        before = self._list.units.get(name, {"digest": None, "files": {}})
         if before["digest"] == digest and all(
-            (self._merged.folder / path).is_file() for path in before["files"]
+            _stamp(self._merged.folder / path) == stamp for path, stamp in before["files"].items()
         ):
             return False
         member = name.partition(" ")[0]
-        staged = stage(f"fleet-{member}-{_digest([name, digest])}")
+        staged = stage(f"fleet-{member}-{_digest(name)}")
         files = self._put_in_place(staged, before["files"])
         self._list.units[name] = {"digest": digest, "files": files}
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
@@ -289,19 +292,19 @@ class _Merge:
             merge_files(connection, table, paths, target, rows=_best_rows(table, paths))
         return [target]
 
-    def _put_in_place(self, staged: Sequence[Path], old: Sequence[str]) -> list[str]:
+    def _put_in_place(self, staged: Sequence[Path], old: Iterable[str]) -> dict[str, Any]:
         """Move a unit's new files into the merged dataset, and remove the unit's old files.
 
-        Returns the paths of the new files, relative to the folder of the chain.
+        Returns the paths of the new files, relative to the folder of the chain, and the stamp of each.
         """
-        files = [path.relative_to(self._work / "staged").as_posix() for path in staged]
+        files = {path.relative_to(self._work / "staged").as_posix(): _stamp(path) for path in staged}
         with self._merged.replace_lock():
             for path, name in zip(staged, files, strict=True):
                 target = self._merged.folder / name
                 make_folder(target.parent)
                 path.replace(target)
                 sync_folder(target.parent)
-            for name in set(old) - set(files):
+            for name in set(old) - files.keys():
                 (self._merged.folder / name).unlink(missing_ok=True)
         return files
 
@@ -410,6 +413,9 @@ def _load(root: Path, first: str) -> FleetList:
         found = json.loads(path.read_text(encoding="utf-8"))
         listed = FleetList(first=found["first"], units=found["units"], offsets=found["offsets"])
         form = found["form"]
+        if form != FORM:  # form 1 has a list of the files
+            for unit in listed.units.values():
+                unit["files"] = dict.fromkeys(unit["files"])
         _check_form(listed)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DatasetError(f"{path} cannot be read; remove {root} and merge again") from None
@@ -427,7 +433,7 @@ def _check_form(listed: FleetList) -> None:
     """
     for name, unit in listed.units.items():
         _, _, rest = name.partition(" ")
-        if not rest or "digest" not in unit or not all(map(FILE_PATH.fullmatch, unit["files"])):
+        if not rest or "digest" not in unit or not all(map(FILE_PATH.fullmatch, unit["files"].keys())):
             raise ValueError(name)
     for name, day in listed.offsets.items():
         if "digest" not in day or any(len(each) != len(ClockOffset._fields) for each in day["offsets"]):
@@ -438,6 +444,7 @@ def _refuse_other_files(merged: Dataset, fleet_list: FleetList) -> None:
     """Remove what a killed run left in the merged dataset; DatasetError for files that no merge made."""
     listed = {name for unit in fleet_list.units.values() for name in unit["files"]}
     merged.remove_unfinished_files()
+    left: list[Path] = []
     for table in (*MEMBER_TABLES, BLOCKS, TRANSACTIONS, MEMBER_CLOCKS):
         for path in merged.paths(table):
             if path.relative_to(merged.folder).as_posix() in listed:
@@ -447,7 +454,11 @@ def _refuse_other_files(merged: Dataset, fleet_list: FleetList) -> None:
                     f"{path} was not written by `merge`: a merged dataset takes no collector, backfill or"
                     " compaction; merge into an empty folder"
                 )
-            path.unlink()
+            left.append(path)
+    if left:
+        with merged.replace_lock():
+            for path in left:
+                path.unlink(missing_ok=True)
 
 
 def _by_folder(dataset: Dataset, table: Table) -> dict[str, list[Path]]:
@@ -511,6 +522,18 @@ def _fingerprint(path: Path) -> list[Any]:
     """
     found = path.stat()
     return [os.path.abspath(path), found.st_size, found.st_mtime_ns]  # noqa: PTH100 - it also removes ".."
+
+
+def _stamp(path: Path) -> list[int] | None:
+    """Return size and time of the last change of a file of the merged dataset; None if it is not there.
+
+    They tell a file that a killed run put in place from the one that the list means.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return [found.st_size, found.st_mtime_ns]
 
 
 def _digest(value: object) -> str:

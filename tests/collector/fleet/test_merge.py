@@ -16,6 +16,7 @@ import pytest
 
 from collector.check.run import check
 from collector.cli import main
+from collector.dataset.files import WRITE_LOCK, is_lock_held
 from collector.dataset.open import Dataset
 from collector.dataset.schema import (
     BLOCK_ARRIVALS,
@@ -221,7 +222,9 @@ def test_a_folder_of_no_day_is_refused(fleet: Fleet, name: str) -> None:
         {"units": []},
         {"units": {"alice mempool_txs date=2024-10-04": 5}},
         {"units": {"alice": {"digest": "x", "files": []}}},
-        {"units": {"alice x": {"digest": "x", "files": ["../../victim"]}}},
+        {"units": {"alice x": {"digest": "x", "files": {"../../victim": None}}}},
+        {"units": {"alice x": {"digest": "x", "files": ["mempool_txs/date=2024-10-04/a.parquet"]}}},
+        {"form": 1, "units": {"alice x": {"digest": "x", "files": ["../../victim"]}}},
         {"offsets": {"bob 2024-10-04": 3}},
         {"offsets": {"bob 2024-10-04": {"digest": "x", "offsets": [[1, 2]]}}},
     ],
@@ -454,6 +457,58 @@ def test_a_kill_at_any_moment_costs_nothing(fleet: Fleet) -> None:
 
     assert rows_of(merged) == expected
     assert list((fleet.root / "merged").glob(".fleet-*")) == []
+
+
+def test_a_new_file_takes_the_place_of_the_old_one(fleet: Fleet) -> None:
+    """A kill after it leaves no row twice, and the next merge does not take the new file for the old one."""
+    merged = fleet.merged()
+    files, rows = merged.paths(MEMPOOL_TXS), rows_of(merged)
+    listed = (merged.root / FLEET_FILE).read_text()
+    entry = {name: value for name, value in fleet.alice.read(MEMPOOL_TXS).to_pylist()[0].items() if value}
+    added = fleet.alice.write(MEMPOOL_TXS, [entry | {"txid": b"m" * 32}], stem="more")
+    fleet.merged()
+    (merged.root / FLEET_FILE).write_text(listed)  # as a kill before the list is saved leaves it
+
+    assert merged.paths(MEMPOOL_TXS) == files
+    assert len(rows_of(merged)) == len(rows) + 1
+    added[0].unlink()
+    assert rows_of(fleet.merged()) == rows
+
+
+def test_a_list_of_the_first_form_is_taken_over(fleet: Fleet) -> None:
+    """Its files were called by what is in them: each is replaced by one that is called by its unit."""
+    merged = fleet.merged()
+    files, rows = merged.paths(MEMPOOL_TXS), rows_of(merged)
+    listed = json.loads((merged.root / FLEET_FILE).read_text())
+    for unit in listed["units"].values():
+        old = {name: name.replace("fleet-", "fleet-0-") for name in unit["files"]}
+        for name, old_name in old.items():
+            (merged.folder / name).rename(merged.folder / old_name)
+        unit["files"] = list(old.values())
+    (merged.root / FLEET_FILE).write_text(json.dumps(listed | {"form": 1}))
+
+    assert rows_of(fleet.merged()) == rows
+    assert merged.paths(MEMPOOL_TXS) == files
+
+
+def test_no_file_is_removed_under_a_reader(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed run left is removed with the lock for which a reader makes the merge wait."""
+    merged = fleet.merged()
+    path = merged.paths(MEMPOOL_TXS)[0]
+    left = path.with_name("fleet-alice-0123456789abcdef.parquet")
+    left.write_bytes(path.read_bytes())
+    held: dict[Path, bool] = {}
+    unlink = Path.unlink
+
+    def spy(self: Path, *, missing_ok: bool = False) -> None:
+        held[self] = is_lock_held(merged.folder / WRITE_LOCK)
+        unlink(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", spy)
+    fleet.merged()
+
+    assert not left.exists()
+    assert held[left]
 
 
 def test_a_merged_dataset_passes_the_check(fleet: Fleet) -> None:
