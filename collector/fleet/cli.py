@@ -51,15 +51,23 @@ def merge_members(
 def _named(words: list[str], option: Path | None) -> tuple[Path, list[tuple[str, Path]]]:
     """Return the folder of the merged dataset, and the name and folder of each member.
 
-    Without the option `--dataset` the first word is the merged dataset. Raises WrongUsage if a word names no
-    member, or if there is none.
+    Without the option `--dataset` the first word is the merged dataset. Raises WrongUsage if that word names
+    a member, if another one names none, or if there is no member.
     """
     has_argument = option is None or "=" not in words[0]
+    if has_argument and _names_member(words[0]):
+        raise WrongUsage(f"{words[0]!r} names a member; write MERGED before it, or give --dataset")
     merged = chosen_path(Path(words[0]) if has_argument else None, option, "dataset")
     named = [_split(text) for text in words[has_argument:]]
     if merged is None or not named:
         raise WrongUsage("no member is named; write MERGED NAME=DATASET...")
     return merged, named
+
+
+def _names_member(word: str) -> bool:
+    """Return whether a word is NAME=DATASET and no folder that is there."""
+    name, equals, _ = word.partition("=")
+    return bool(name and equals) and "/" not in name and not Path(word).exists()
 
 
 def _split(text: str) -> tuple[str, Path]:

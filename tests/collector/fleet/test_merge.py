@@ -287,6 +287,23 @@ def test_the_merged_dataset_is_named_in_either_way(
     assert told == [(0, "alice: it", False), (0, "alice: it", False), (2, "", True)]
 
 
+def test_a_member_is_not_taken_for_the_merged_dataset(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without MERGED the command says so and makes nothing; a folder of such a name may be given."""
+    monkeypatch.chdir(fleet.root)
+    told = []
+    for words in (["alice=alice", "bob=bob"], ["./c=merged", "bob=bob"], ["c=merged", "bob=bob"]):
+        monkeypatch.setattr(sys, "argv", ["pool-collector", "merge", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr().err
+        told.append((ended.value.code, "'alice=alice' names a member; write MERGED" in said))
+
+    assert told == [(2, True), (0, False), (0, False)]
+    assert {path.name for path in fleet.root.iterdir()} == {"alice", "bob", "c=merged"}
+
+
 def test_a_block_of_both_is_there_once_with_its_fees(fleet: Fleet) -> None:
     """Of a block that two members stored, the row that knows the fees is taken, and its transactions once."""
     block = _block_rows()
