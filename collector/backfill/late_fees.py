@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 from collector.backfill.store import WorkResult
 from collector.compaction.file_merge import merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
+from collector.dataset.footer import find_unreadable_file
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import SPAN_FOLDER
 from collector.dataset.query import contract_rows, query_engine
 from collector.dataset.schema import BLOCKS, HEIGHT_SPAN, TRANSACTIONS, Table
+from collector.errors import DatasetError
 
 Store = Callable[[Dataset], Iterable[WorkResult]]  # writes blocks with their fees into a dataset
 
@@ -70,15 +72,14 @@ class _Filler:
     def fill(self, table: Table, folder: Path) -> None:
         """Fill nulls in a partition's files from the same rows in the dataset `with_fees`.
 
-        The files that have such rows become one new file.
+        The files that have such rows become one new file. Raises DatasetError when a file cannot be read.
         """
         theirs = contract_rows(table, self.with_fees.paths(table))
         keys = ", ".join(table.grain)
         sources = []
         for path in sealed_files(self.dataset, folder):
             query = f"SELECT count(*) FROM {contract_rows(table, [path])} SEMI JOIN {theirs} USING ({keys})"  # noqa: S608 - names are the contract's
-            ((n_rows,),) = self.connection.execute(query).fetchall()
-            if n_rows:
+            if self._count(query, path):
                 sources.append(path)
         if not sources:
             return
@@ -95,3 +96,13 @@ class _Filler:
             folder, sources, "fees", lambda target: merge(self.connection, table, sources, target, rows=rows)
         )
         self.replacements.remove_retired()
+
+    def _count(self, query: str, path: Path) -> int:
+        """Return the number that an SQL query over a file gives; DatasetError if the file cannot be read."""
+        try:
+            ((n_rows,),) = self.connection.execute(query).fetchall()
+        except (duckdb.Error, UnicodeDecodeError) as error:
+            raise find_unreadable_file([path]) or DatasetError(
+                f"cannot read {path}: {str(error).splitlines()[0]}; nothing was changed here"
+            ) from None
+        return int(n_rows)

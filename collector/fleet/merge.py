@@ -35,10 +35,22 @@ import pyarrow.compute as pc
 from collector.compaction.file_merge import merge as merge_files
 from collector.dataset.file_list import FILE_PATH
 from collector.dataset.files import make_folder, sync_folder, write_atomically
+from collector.dataset.footer import find_unreadable_file
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import SPAN_FOLDER, conform, read_file, span_folder, write_rows
 from collector.dataset.query import contract_rows, query_engine
-from collector.dataset.schema import BACKFILL_NODE, BLOCKS, MEMBER_CLOCKS, NODES, TABLES, TRANSACTIONS, Table
+from collector.dataset.schema import (
+    BACKFILL_NODE,
+    BLOCK_ARRIVALS,
+    BLOCKS,
+    COVERAGE,
+    MEMBER_CLOCKS,
+    MEMPOOL_TXS,
+    NODES,
+    TABLES,
+    TRANSACTIONS,
+    Table,
+)
 from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import DatasetError, SettingsError, WrongUsage
 from collector.fleet.clocks import ClockOffset, MemberClock, offsets_of_day, steps_forward
@@ -159,11 +171,20 @@ class _Clocks:
         self._earlier = earlier
 
     def find(self, members: Sequence[Member]) -> None:
-        """Estimate each member's clock offsets; DatasetError if it saw nothing that the first member saw."""
+        """Estimate each member's clock offsets.
+
+        Raises DatasetError if a member saw nothing that the first member saw, or a file cannot be read.
+        """
         with temporary_folder(WORK_PREFIX) as work, query_engine(work / "spill") as connection:
             for member in members:
                 with member.dataset.read_lock(), self._first.dataset.read_lock():
-                    self.of_member[member.name] = self._clock(member, connection)
+                    try:
+                        self.of_member[member.name] = self._clock(member, connection)
+                    except (duckdb.Error, UnicodeDecodeError) as error:
+                        raise _unreadable(self._first, member) or DatasetError(
+                            f"DuckDB cannot compare the clocks of {self._first.name} and {member.name}:"
+                            f" {str(error).splitlines()[0]}; nothing was changed"
+                        ) from None
 
     def _clock(self, member: Member, connection: duckdb.DuckDBPyConnection) -> MemberClock:
         first = self._first
@@ -501,6 +522,16 @@ def _days(dataset: Dataset) -> list[dt.date]:
         path.parent.name for name in ("mempool_txs", "block_arrivals") for path in dataset.paths(TABLES[name])
     }
     return sorted(dt.date.fromisoformat(name.partition("=")[2]) for name in names)
+
+
+def _unreadable(*members: Member) -> DatasetError | None:
+    """Return an error for the first file of the clocks that cannot be read; None if all can be read."""
+    return find_unreadable_file(
+        path
+        for member in members
+        for table in (COVERAGE, MEMPOOL_TXS, BLOCK_ARRIVALS)
+        for path in member.dataset.paths(table)
+    )
 
 
 def _fingerprints_about(dataset: Dataset, day: dt.date) -> list[Any]:
