@@ -46,7 +46,6 @@ from collector.dataset.schema import (
     COVERAGE,
     MEMBER_CLOCKS,
     MEMPOOL_TXS,
-    NODES,
     TABLES,
     TRANSACTIONS,
     Table,
@@ -72,6 +71,7 @@ OUR_TIMES: Final = (
     "from_at",
     "to_at",
 )
+HOST_OFFSET: Final = "clock_offset_us"  # our clock minus that of the node's host, at the row's own time
 MEMBER_TABLES: Final = tuple(
     table for table in TABLES.values() if any(column.name == "node" for column in table.columns)
 )
@@ -370,10 +370,10 @@ def corrected(table: Table, rows: pa.Table, member: str, clock: MemberClock | No
     rows = rows.set_column(rows.schema.get_field_index("node"), rows.schema.field("node"), names)
     if clock is None:
         return rows
-    if table is NODES:  # this column compares our clock, at the start, with the host's
-        at_us = rows.column("started_at").cast(pa.int64()).to_numpy()
+    column = rows.schema.get_field_index(HOST_OFFSET)
+    if column >= 0:
+        at_us = rows.column(table.day_column).cast(pa.int64()).to_numpy()
         ahead_us = at_us - clock.reference_us(at_us)
-        column = rows.schema.get_field_index("clock_offset_us")
         values = pc.subtract(rows.column(column), pa.array(ahead_us))
         rows = rows.set_column(column, rows.schema.field(column), values)
     for column, schema_field in enumerate(rows.schema):
