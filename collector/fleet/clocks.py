@@ -6,13 +6,20 @@ half of the time, and the median of the differences is the offset. If each is fi
 time, the offset lies between the quartiles of the differences. A node that is always later by some time
 cannot be told from a clock that is ahead by that time.
 
-Between two offsets a clock drifts. Where it was set forward, which `coverage` tells, it jumps: offsets from
-before the step say nothing about the time after it. A clock that was set back shows some moments twice, and
-its stamps do not say which is meant; the offset of that hour has an error as large as the step.
+Between two offsets a clock drifts. Where it was set it jumps, and offsets from before the step say nothing
+about the time after it. `coverage` tells where a clock was set forward while nodes were watched. Between two
+sessions it may have been set unseen: there it is taken to jump if the offsets before and after contradict
+each other, that is, differ by more than their errors and `MAX_DRIFT`. Both hold for the reference collector's
+clock, too.
+
+Where offsets contradict each other and no such place is between them, each has an error as large as the
+difference. So it is with a clock that was set back in a session: it shows some moments twice, and its stamps
+do not say which is meant.
 """
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +34,38 @@ from collector.dataset.schema import BLOCK_ARRIVALS, COVERAGE, MEMPOOL_TXS, Tabl
 HOUR_US: Final = 3_600_000_000
 MIN_OF_HOUR: Final = 20  # shared sightings that give an hour an offset of its own
 MIN_OF_DAY: Final = 3  # shared sightings without which a day has no offset
+MAX_DRIFT: Final = 50e-6  # of a clock that runs freely; what changes faster was set
+
+
+class Gap(NamedTuple):
+    """Holds the last moment before and the first one after something, on one collector's clock, in us."""
+
+    begin_us: int
+    end_us: int
+
+    @property
+    def middle_us(self) -> int:
+        """Return a moment between the two."""
+        return (self.begin_us + self.end_us) // 2
+
+
+class Gaps(NamedTuple):
+    """Holds where one collector's clock was set forward, and where it may have been set unseen."""
+
+    steps: Sequence[Gap] = ()
+    pauses: Sequence[Gap] = ()
+
+    def within(self, begin_us: int, end_us: int) -> list[int]:
+        """Return a moment in each gap, ascending, of those whose moment is in a span of time."""
+        moments = {gap.middle_us for gap in (*self.steps, *self.pauses)}
+        return sorted(each for each in moments if begin_us <= each <= end_us)
+
+
+class Watcher(NamedTuple):
+    """Holds one collector's dataset, and the gaps in its clock."""
+
+    dataset: Dataset
+    gaps: Gaps
 
 
 class ClockOffset(NamedTuple):
@@ -49,15 +88,17 @@ class MemberClock:
     def __init__(self, offsets: Iterable[ClockOffset], steps: Sequence[int] = ()) -> None:
         """Make the clock of one collector from its offsets, at least one, and its steps forward.
 
-        A step is a moment of this clock that it never showed, in microseconds, because it was set from before
-        to after it. Between two offsets with no step between them the clock is taken to drift evenly; before
-        the first of them and after the last, not at all.
+        A step is a moment at which the offset jumps, on this clock, in microseconds; `steps_between` finds
+        them. Between two offsets with no step between them the clock is taken to drift evenly; before the
+        first of them and after the last, not at all. Where two contradict each other and the moment of the
+        jump is not known, `error_us` of both becomes at least their difference.
         """
-        self.offsets: Sequence[ClockOffset] = sorted(offsets)
-        self._at_us = np.array([each.at_us for each in self.offsets], np.float64)
-        self._offset_us = np.array([each.offset_us for each in self.offsets], np.float64)
+        ordered = sorted(offsets)
+        self._at_us = np.array([each.at_us for each in ordered], np.float64)
+        self._offset_us = np.array([each.offset_us for each in ordered], np.float64)
         self._steps = np.array(sorted(steps), np.int64)
         self._part = self._part_of(self._at_us)
+        self.offsets: Sequence[ClockOffset] = self._with_honest_errors(ordered)
 
     def reference_us(self, at_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """Convert moments of this collector's clock to the reference clock; both int64[n], microseconds."""
@@ -81,6 +122,17 @@ class MemberClock:
             used += [self.offsets[index] for index in known[max(first, 0) : last]]
         return used
 
+    def _with_honest_errors(self, offsets: Sequence[ClockOffset]) -> list[ClockOffset]:
+        """Return the offsets; each error is at least the distance from a neighbour that contradicts it."""
+        errors_us = [each.error_us for each in offsets]
+        for index, (before, after) in enumerate(pairwise(offsets)):
+            n_steps = self._part[index + 1] - self._part[index]
+            if n_steps != 1 and _contradict(before, after):
+                jump_us = abs(after.offset_us - before.offset_us)
+                errors_us[index] = max(errors_us[index], jump_us)
+                errors_us[index + 1] = max(errors_us[index + 1], jump_us)
+        return [each._replace(error_us=error_us) for each, error_us in zip(offsets, errors_us, strict=True)]
+
     def _part_of(self, at_us: NDArray[Any]) -> NDArray[np.int64]:
         """Return for each moment how many steps came before it."""
         return np.searchsorted(self._steps, at_us, side="right")
@@ -91,8 +143,53 @@ class MemberClock:
         return known if known.any() else np.ones_like(known)
 
 
-def steps_forward(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> list[int]:
-    """Return a moment in each gap that a collector's clock left out because it was set forward, ascending.
+def steps_between(offsets: Iterable[ClockOffset], own: Gaps, reference: Gaps) -> list[int]:
+    """Return the moments on a collector's clock, in us, ascending, at which its offset jumps.
+
+    Its own steps forward are among them. The reference's steps, and the pauses of both, are if the offsets
+    before and after contradict each other.
+    """
+    found = {gap.middle_us for gap in own.steps}
+    for before, after in pairwise(sorted(offsets)):
+        if not _contradict(before, after):
+            continue
+        found.update(own.within(before.at_us, after.at_us))
+        for gap in (*reference.steps, *reference.pauses):
+            if before.at_us - before.offset_us < gap.middle_us < after.at_us - after.offset_us:
+                here = Gap(gap.begin_us + before.offset_us, gap.end_us + after.offset_us)
+                found.add(min(max(here.middle_us, before.at_us + 1), after.at_us))
+    return sorted(found)
+
+
+def _contradict(before: ClockOffset, after: ClockOffset) -> bool:
+    """Return whether two offsets differ by more than their errors and the drift of a clock."""
+    drift_us = MAX_DRIFT * (after.at_us - before.at_us)
+    return abs(after.offset_us - before.offset_us) > before.error_us + after.error_us + drift_us
+
+
+def find_gaps(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> Gaps:
+    """Return where a collector's clock was set forward, and the pauses between its sessions."""
+    return Gaps(_steps_forward(connection, dataset), _pauses(connection, dataset))
+
+
+def _pauses(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> list[Gap]:
+    """Return the spans between the sessions of all nodes, ascending: no process watched the clock then."""
+    rows = connection.execute(f"""
+        SELECT min(epoch_us(from_at)) AS from_us, max(epoch_us(to_at))
+        FROM {contract_rows(COVERAGE, dataset.paths(COVERAGE))} WHERE topic <> 'mempool'
+        GROUP BY node, session ORDER BY from_us
+    """).fetchall()  # noqa: S608 - names are the contract's
+    pauses: list[Gap] = []
+    watched_us: int | None = None
+    for from_us, to_us in rows:
+        if watched_us is not None and from_us > watched_us:
+            pauses.append(Gap(watched_us, from_us))
+        watched_us = to_us if watched_us is None else max(watched_us, to_us)
+    return pauses
+
+
+def _steps_forward(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> list[Gap]:
+    """Return each gap that a collector's clock left out because it was set forward, ascending.
 
     Each node and topic has an interval of `coverage` that ends with the step, and one that begins after it.
     """
@@ -107,37 +204,54 @@ def steps_forward(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> li
         SELECT to_us, next_us FROM intervals
         WHERE end_reason = 'clock_step' AND next_us > to_us ORDER BY next_us
     """).fetchall()  # noqa: S608 - names are the contract's
-    gaps: list[tuple[int, int]] = []
+    gaps: list[Gap] = []
     for to_us, next_us in rows:
-        if gaps and to_us < gaps[-1][1] and next_us > gaps[-1][0]:  # of another topic or node: the same step
-            gaps[-1] = max(to_us, gaps[-1][0]), min(next_us, gaps[-1][1])
+        # Of another topic or node: the same step.
+        if gaps and to_us < gaps[-1].end_us and next_us > gaps[-1].begin_us:
+            gaps[-1] = Gap(max(to_us, gaps[-1].begin_us), min(next_us, gaps[-1].end_us))
         else:
-            gaps.append((to_us, next_us))
-    return [(begin_us + end_us) // 2 for begin_us, end_us in gaps]
+            gaps.append(Gap(to_us, next_us))
+    return gaps
+
+
+class DayCuts(NamedTuple):
+    """Holds the moments in the gaps of both clocks that part what was seen on one day, each on its clock."""
+
+    own: list[int]
+    reference: list[int]  # also of the day before and the day after
+
+
+def cuts_of_day(day: dt.date, own: Gaps, reference: Gaps) -> DayCuts:
+    """Return the moments of a day, in us, at which `offsets_of_day` parts what both collectors saw."""
+    begin_us, end_us = _span_us(day)
+    day_us = end_us - begin_us
+    return DayCuts(own.within(begin_us, end_us), reference.within(begin_us - day_us, end_us + day_us))
 
 
 def offsets_of_day(
-    connection: duckdb.DuckDBPyConnection,
-    member: Dataset,
-    reference: Dataset,
-    day: dt.date,
-    steps: Sequence[int] = (),
+    connection: duckdb.DuckDBPyConnection, member: Watcher, reference: Watcher, day: dt.date
 ) -> list[ClockOffset]:
     """Estimate by how much one collector's clock was ahead on one day: once per hour, or once for the day.
 
-    An hour has its own offset if enough was seen by both. An hour or a day in which the clock was set, at the
-    moments `steps`, is two or more of them. What the member's nodes announced on that day is compared with
-    what the reference's announced on that day, the day before and the day after, so a clock that is wrong by
-    hours is found. Returns an empty list where the two saw fewer than three things in common.
+    An hour has its own offset if enough was seen by both. An hour or a day in which a clock was set, or may
+    have been, is two or more of them; where each of these would have too few, pauses do not count. What the
+    member's nodes announced on that day is compared with what the reference's announced on that day, the day
+    before and the day after, so a clock that is wrong by hours is found. Returns an empty list where the two
+    saw fewer than three things in common.
     """
-    near = [day + dt.timedelta(days=distance) for distance in (-1, 0, 1)]
+    cuts = cuts_of_day(day, member.gaps, reference.gaps)
+    surer = cuts_of_day(day, Gaps(member.gaps.steps), Gaps(reference.gaps.steps))
+    rows = _estimates(connection, _differences(member.dataset, reference.dataset, day, cuts))
+    if not rows and cuts != surer:
+        rows = _estimates(connection, _differences(member.dataset, reference.dataset, day, surer))
+    return rows
+
+
+def _estimates(connection: duckdb.DuckDBPyConnection, differences: str) -> list[ClockOffset]:
+    """Return an offset per part and hour, or per part, of the query `differences` (see `_differences`)."""
     rows = connection.execute(f"""
         WITH differences AS (
-            SELECT
-                here.at_us, here.at_us - there.at_us AS ahead_us,
-                len(list_filter({list(steps)}::BIGINT[], lambda step: step <= here.at_us)) AS part
-            FROM ({_sightings(member, [day])}) AS here
-            JOIN ({_sightings(reference, near)}) AS there USING (key)
+            {differences}
         ), parted AS (
             SELECT
                 *,
@@ -161,6 +275,24 @@ def offsets_of_day(
         ORDER BY 1
     """).fetchall()  # noqa: S608 - numbers and queries of ours
     return [ClockOffset(*map(int, row)) for row in rows]
+
+
+def _differences(member: Dataset, reference: Dataset, day: dt.date, cuts: DayCuts) -> str:
+    """Return a SQL query for what both saw on a day: `at_us`, `ahead_us`, and the `part` between two cuts."""
+    near = [day + dt.timedelta(days=distance) for distance in (-1, 0, 1)]
+    return f"""
+        SELECT
+            at_us, at_us - there_us AS ahead_us,
+            struct_pack(own_us := own.cut_us, reference_us := others.cut_us) AS part
+        FROM (
+            SELECT here.at_us, there.at_us AS there_us
+            FROM ({_sightings(member, [day])}) AS here
+            JOIN ({_sightings(reference, near)}) AS there USING (key)
+        ) AS seen
+        ASOF LEFT JOIN (SELECT unnest({cuts.own}::BIGINT[]) AS cut_us) AS own ON at_us >= own.cut_us
+        ASOF LEFT JOIN (SELECT unnest({cuts.reference}::BIGINT[]) AS cut_us) AS others
+            ON there_us >= others.cut_us
+    """  # noqa: S608 - numbers and queries of ours
 
 
 def _sightings(dataset: Dataset, days: Sequence[dt.date]) -> str:

@@ -52,7 +52,15 @@ from collector.dataset.schema import (
 )
 from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import DatasetError, SettingsError, WrongUsage
-from collector.fleet.clocks import ClockOffset, MemberClock, offsets_of_day, steps_forward
+from collector.fleet.clocks import (
+    ClockOffset,
+    MemberClock,
+    Watcher,
+    cuts_of_day,
+    find_gaps,
+    offsets_of_day,
+    steps_between,
+)
 
 FLEET_FILE: Final = "fleet.json"
 FORM: Final = 2  # of the list and of what a unit holds: another number makes everything again
@@ -189,17 +197,17 @@ class _Clocks:
     def _clock(self, member: Member, connection: duckdb.DuckDBPyConnection) -> MemberClock:
         first = self._first
         found: list[ClockOffset] = []
-        steps = steps_forward(connection, member.dataset)
+        own = Watcher(member.dataset, find_gaps(connection, member.dataset))
+        reference = Watcher(first.dataset, find_gaps(connection, first.dataset))
         for day in _days(member.dataset):
             name = f"{member.name} {day.isoformat()}"
+            cuts = cuts_of_day(day, own.gaps, reference.gaps)
             digest = _digest(
-                _fingerprints_about(member.dataset, day)
-                + _fingerprints_about(first.dataset, day)
-                + [step for step in steps if day == dt.datetime.fromtimestamp(step / 1e6, dt.UTC).date()]
+                [*_fingerprints_about(member.dataset, day), *_fingerprints_about(first.dataset, day), cuts]
             )
             kept = self._earlier.get(name)
             if kept is None or kept["digest"] != digest:
-                offsets = offsets_of_day(connection, member.dataset, first.dataset, day, steps)
+                offsets = offsets_of_day(connection, own, reference, day)
                 kept = {"digest": digest, "offsets": offsets}
             self.days[name] = kept
             found += [ClockOffset(*offset) for offset in kept["offsets"]]
@@ -208,7 +216,7 @@ class _Clocks:
                 f"{member.name} and {first.name} have seen nothing at about the same time, so the offset of"
                 " their clocks cannot be estimated; merge days that both watched, or give --same-clock"
             )
-        return MemberClock(found, steps)
+        return MemberClock(found, steps_between(found, own.gaps, reference.gaps))
 
 
 class _Merge:

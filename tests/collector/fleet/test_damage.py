@@ -10,16 +10,8 @@ from collector.errors import DatasetError
 from tests.collector.fleet.test_merge import BEGIN_US, SESSION, Fleet, _arrival
 
 
-@pytest.mark.parametrize(
-    ("table", "is_first"),
-    [
-        (MEMPOOL_TXS, True),
-        (MEMPOOL_TXS, False),
-        (BLOCK_ARRIVALS, True),
-        (BLOCK_ARRIVALS, False),
-        (COVERAGE, False),
-    ],
-)
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "other"])
+@pytest.mark.parametrize("table", [MEMPOOL_TXS, BLOCK_ARRIVALS, COVERAGE], ids=lambda table: table.name)
 def test_a_damaged_file_is_named(tmp_path: Path, table: Table, *, is_first: bool) -> None:
     """Each table from which clocks are compared may be damaged, in either member."""
     fleet = Fleet(tmp_path, 1)
