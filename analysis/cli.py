@@ -305,8 +305,7 @@ def sql(
             except duckdb.Error as error:
                 raise DatabaseError(f"the query failed: {query_explained(error)}") from None
             return
-    if not duckdb_client.open_shell(path):
-        typer.echo(duckdb_client.how_to(path))
+    raise typer.Exit(duckdb_client.open_shell(path))
 
 
 @app.command()

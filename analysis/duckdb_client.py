@@ -1,10 +1,13 @@
 """Find the `duckdb` command-line client and open it on a database, or say how to get it."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
+
+import typer
 
 from analysis.database import confined_to
 from analysis.errors import DatabaseError
@@ -17,27 +20,39 @@ CLIENT_VERSION: Final = "1.4"
 CONFINE: Final = "SET TimeZone = 'UTC'; SET allowed_directories = {}; SET enable_external_access = false"
 
 
-def open_shell(database: Path) -> bool:
-    """Open the `duckdb` client on a database, read-only, and wait until the client ends; return True.
+def open_shell(database: Path) -> int:
+    """Open the `duckdb` client on a database, read-only, wait until it ends, and return its exit status.
 
-    Returns False where no client is on PATH.
+    The client itself prints why a query failed. Where no client is on PATH, print how to get one; return 0.
 
     The client runs in its safe mode: it reads the marts, and no file outside the database and its folder of
     parts. Raw tables and staging views read the dataset's files, so they cannot be read there.
 
-    Raises DatabaseError where the client ends with a failure.
+    Raises DatabaseError where the client fails and is too old, or where a signal ended it.
     """
     client = shutil.which(CLIENT)
     if client is None:
-        return False
+        typer.echo(how_to(database))
+        return 0
     confine = CONFINE.format(confined_to([parts_folder(database)]))
     command = [client, "-init", os.devnull, "-readonly", "-cmd", confine, "-cmd", ".safe_mode", str(database)]
     status = subprocess.run(command, check=False).returncode  # noqa: S603 - the client on PATH and a file
-    if status:
+    if status < 0:
+        raise DatabaseError(f"signal {-status} ended {client}; open it again")
+    if status and (old := _older_version(client)):
         raise DatabaseError(
-            f"{client} ended with status {status}; {database} needs DuckDB {CLIENT_VERSION} or newer"
+            f"{client} is DuckDB {old}; {database} needs {CLIENT_VERSION} or newer, such as that of"
+            " `python -m pip install duckdb-cli`"
         )
-    return True
+    return status
+
+
+def _older_version(client: str) -> str | None:
+    """Return the version of a client that is older than CLIENT_VERSION; None for any other client."""
+    answer = subprocess.run([client, "-version"], capture_output=True, text=True, check=False).stdout  # noqa: S603 - the client on PATH
+    found = re.match(r"v?((\d+)\.(\d+)\S*)", answer)
+    oldest = tuple(map(int, CLIENT_VERSION.split(".")))
+    return found[1] if found and (int(found[2]), int(found[3])) < oldest else None
 
 
 def how_to(database: Path) -> str:

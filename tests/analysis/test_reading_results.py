@@ -141,6 +141,52 @@ def test_sql_opens_the_client_for_reading(folder: Path) -> None:
     assert not list(folder.rglob("out.csv"))
 
 
+def test_a_query_typed_wrong_is_told_by_the_client_alone(folder: Path) -> None:
+    """A failed query of the shell ends `sql` with the client's status; the version is not blamed."""
+    path = f"{Path(client()).parent}{os.pathsep}{os.environ['PATH']}"
+    command = [sys.executable, "-m", "analysis", "sql", "--database", folder / "a.duckdb"]
+    for typed, status, said in (("selec", 1, "Parser Error"), ("FROM nope;", 1, "nope"), (".exit 3", 3, "")):
+        answer = subprocess.run(
+            command,
+            input=typed,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"PATH": path},
+        )
+        assert (answer.returncode, said in answer.stderr) == (status, True), answer.stderr
+        assert "pool-analysis" not in answer.stderr
+        assert "1.4" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            'if [ "$1" = -version ]; then echo v1.3.2 0b83e5d2f6; fi; exit 1',
+            "is DuckDB 1.3.2; {} needs 1.4 or newer",
+        ),
+        ("kill -9 $$", "signal 9 ended"),
+    ],
+)
+def test_a_client_that_cannot_go_on_is_named(folder: Path, tmp_path: Path, script: str, said: str) -> None:
+    """One line says that the client is too old, or that a signal ended it."""
+    stand_in = tmp_path / "duckdb"
+    stand_in.write_text(f"#!/bin/sh\n{script}\n")
+    stand_in.chmod(0o755)
+    answer = subprocess.run(
+        [sys.executable, "-m", "analysis", "sql", "--database", folder / "a.duckdb"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("pool-analysis: ")
+    assert said.format(folder / "a.duckdb") in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
 def test_sql_without_a_client_says_how_to_get_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a client on PATH, `sql` prints commands that name the database."""
     monkeypatch.setenv("PATH", str(folder))
