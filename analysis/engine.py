@@ -23,7 +23,7 @@ from analysis.catalog import Catalog, load_catalog
 from analysis.checks import CheckResult, EarlierChecks, run_checks
 from analysis.database import connect, default_memory_gb, duckdb_gb, open_cursors, refuse_other_file
 from analysis.descriptions import write_comments
-from analysis.errors import DatabaseError
+from analysis.errors import DatabaseError, NoRoomError
 from analysis.fingerprints import table_content, versions_hash
 from analysis.incremental import (
     IncrementalMarts,
@@ -318,15 +318,15 @@ def _half_of_free_gb(folder: Path) -> float:
 
 def _too_large(
     database: Path, error: duckdb.OutOfMemoryException, temp_gb: float, memory_gb: float | None
-) -> DatabaseError:
+) -> NoRoomError:
     """Return the error for a build that does not fit in memory and in `temp_gb` of temporary files."""
     reason = str(error).splitlines()[0]
     memory = "its memory" if memory_gb is None else f"its {memory_gb:.3g} GB of memory"
     first = "" if memory_gb is None else "give more with --memory (each of --workers has its part of it), "
-    return DatabaseError(
+    return NoRoomError(
         f"DuckDB cannot build {database}: it needs more than {memory} and {temp_gb:.3g} GB of temporary"
-        f" files in {database.parent.absolute()}; {first}free disk space there, choose another --database, or"
-        f" a machine with more memory ({reason})"
+        f" files in {database.parent.absolute()} ({reason})",
+        f"{first}free disk space there, choose another --database, or a machine with more memory",
     )
 
 
@@ -341,6 +341,5 @@ def _appearing(database: Path) -> Iterator[Path]:
         with replaced_atomically(database) as path:
             yield path
     except OSError as error:
-        raise DatabaseError(
-            f"{database} cannot be written ({why_unwritable(error)}); choose another --database"
-        ) from None
+        fault = f"{database} cannot be written ({why_unwritable(error)})"
+        raise NoRoomError(fault, "choose another --database") from None

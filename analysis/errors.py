@@ -28,6 +28,10 @@ class DatasetError(AnalysisError):
     """Means that the dataset cannot be read; the message names the folder or the file."""
 
 
+class NoSuchChainError(DatasetError):
+    """Means that a dataset has data of other chains only, not of the one that was asked for."""
+
+
 class DatasetGoneError(DatasetError):
     """Means that a query needs the dataset that a database was built from, and that it is not there."""
 
@@ -38,6 +42,17 @@ class CatalogError(AnalysisError):
 
 class DatabaseError(AnalysisError):
     """Means that the database cannot be read or written, or that `pool-analysis build` did not make it."""
+
+
+class NoRoomError(DatabaseError):
+    """Means that a database cannot be written where it should be, or needs more memory or disk than there is.
+
+    `fault` is the message without the advice, which names options of `pool-analysis build`.
+    """
+
+    def __init__(self, fault: str, advice: str) -> None:
+        super().__init__(f"{fault}; {advice}")
+        self.fault = fault
 
 
 class PublishedDataError(AnalysisError):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import duckdb
 
-from analysis.errors import DatabaseError
+from analysis.errors import DatabaseError, NoRoomError
 from analysis.extents import Extent, extent_of
 from collector.dataset import DatasetError as LockedError
 from collector.dataset.files import (
@@ -350,9 +350,8 @@ def open_parts(database: Path) -> Iterator[PartsFolder]:
     except LockedError as error:
         raise DatabaseError(str(error)) from None
     except OSError as error:
-        raise DatabaseError(
-            f"{folder} cannot be written ({why_unwritable(error)}); choose another --database"
-        ) from None
+        fault = f"{folder} cannot be written ({why_unwritable(error)})"
+        raise NoRoomError(fault, "choose another --database") from None
     try:
         _begin(folder)
         yield PartsFolder(folder)

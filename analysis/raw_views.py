@@ -12,23 +12,26 @@ from pathlib import Path
 import duckdb
 
 from analysis.database import built_from, named_dataset, names_in_queries
-from analysis.errors import DatasetError, DatasetGoneError
+from analysis.errors import DatasetError, DatasetGoneError, NoSuchChainError
 from collector.dataset import DatasetError as CollectorDatasetError
 from collector.dataset.footer import find_unreadable_file
 from collector.dataset.open import Dataset, open_to_read
 from collector.dataset.query import contract_rows_matching, contract_types
 from collector.dataset.schema import DATASET_MARKER, TABLES, Table
+from collector.errors import NoSuchChain
 
 
 def open_dataset(root: Path, chain: str | None = None) -> Dataset:
     """Check that a folder is a dataset with at least one table file, and return it with the chain to read.
 
     `root` may also be the address of a copy in an object store, as a path. Raises DatasetError for a folder
-    that is missing, empty or no dataset, for another version of the format, for a chain that the dataset
-    lacks, and for several chains when `chain` is None.
+    that is missing, empty or no dataset, for another version of the format, and for several chains when
+    `chain` is None; NoSuchChainError for a chain that the dataset lacks.
     """
     try:
         dataset = open_to_read(root, chain)
+    except NoSuchChain as error:
+        raise NoSuchChainError(str(error)) from None
     except CollectorDatasetError as error:
         raise DatasetError(str(error)) from None
     if not any(dataset.paths(table) for table in TABLES.values()):

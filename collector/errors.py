@@ -13,6 +13,7 @@ CollectorError
 │   └── RpcError            the node answered with an error code
 ├── DecodeError         bytes do not have the expected format
 ├── DatasetError        a dataset folder or file cannot be used
+│   ├── NoSuchChain         a dataset has data of other chains only
 │   ├── RowRefused          a row does not fit its table
 │   ├── NotWritable         nothing can be written now; the data is kept and can be written later
 │   └── UploadRuns          another upload of the dataset runs
@@ -91,6 +92,10 @@ class DecodeError(CollectorError):
 
 class DatasetError(CollectorError):
     """Means that a dataset folder or file cannot be used."""
+
+
+class NoSuchChain(DatasetError):  # noqa: N818 - a state of the dataset, not a mistake
+    """Means that a dataset has data of other chains only, not of the one that was asked for."""
 
 
 class RowRefused(DatasetError):  # noqa: N818 - says what happened to the row

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from analysis.database import connect, open_database
 from analysis.engine import Progress, build
-from analysis.errors import ReleaseError
+from analysis.errors import NoRoomError, NoSuchChainError, ReleaseError
 from analysis.manifest import dataset_hash
 from analysis.raw_contents import contents_of_relations
 from analysis.raw_views import create_views, open_dataset
@@ -62,7 +62,13 @@ def verify_release(
     _refuse_other_rows(source, manifest["facts"])
     with temporary_folder("pool-release-") as scratch:
         database = scratch / "rebuilt.duckdb"
-        build(source, folder / POOLS, database, manifest["facts"]["chain"], progress=progress)
+        try:
+            build(source, folder / POOLS, database, manifest["facts"]["chain"], progress=progress)
+        except NoRoomError as error:
+            raise ReleaseError(
+                f"the marts cannot be rebuilt: {error.fault}; set TMPDIR to a folder with more room, or use"
+                " a machine with more memory"
+            ) from None
         with open_database(database) as connection:
             facts = read_facts(connection, anonymous=manifest["anonymous"])
             rebuilt = write_marts(connection, scratch, anonymous=manifest["anonymous"])
@@ -77,7 +83,13 @@ def verify_release(
 
 def _refuse_other_rows(dataset: Path, facts: Mapping[str, str]) -> None:
     """Raise ReleaseError if a dataset does not have the rows that the release's marts were made of."""
-    opened = open_dataset(dataset, facts["chain"])
+    try:
+        opened = open_dataset(dataset, facts["chain"])
+    except NoSuchChainError:
+        raise ReleaseError(
+            f"this release is of chain {facts['chain']}, of which {dataset} has nothing;"
+            " name the dataset that it was made of"
+        ) from None
     with opened.read_lock(), connect() as connection:
         create_views(connection, opened)
         if dataset_hash(contents_of_relations(connection)) != facts.get("dataset_hash"):

@@ -31,7 +31,7 @@ from collector.dataset.object_store import ObjectStore
 from collector.dataset.open import CHAIN_PREFIX, Dataset
 from collector.dataset.schema import TABLES
 from collector.dataset.store_address import StoreAddress
-from collector.errors import DatasetError, NotWritable, SettingsError, StoreError
+from collector.errors import DatasetError, NoSuchChain, NotWritable, SettingsError, StoreError
 
 FOLDER_VARIABLE: Final = "POOL_STORE_CACHE"
 SIZE_VARIABLE: Final = "POOL_STORE_CACHE_GB"
@@ -184,7 +184,7 @@ def _folder_name(store: ObjectStore) -> str:
 def _chosen_chain(store: ObjectStore, chain: str | None) -> str:
     """Return the chain to read: `chain`, or without it the only one in the store.
 
-    Raises DatasetError if the store lacks it, or has several and none is chosen.
+    Raises DatasetError if the store has none, or several and none is chosen; NoSuchChain if it lacks `chain`.
     """
     found = [name for name in CHAINS if store.look(list_path(name)) is not None]
     if chain is None and len(found) == 1:
@@ -194,7 +194,8 @@ def _chosen_chain(store: ObjectStore, chain: str | None) -> str:
     if not found:
         raise DatasetError(f"{store.address} has no data yet; let `pool-collector upload` run to its end")
     has = f"only {found[0]}" if len(found) == 1 else f"the chains {', '.join(found)}"
-    raise DatasetError(f"{store.address} has {has}; choose one with --chain")
+    fault = DatasetError if chain is None else NoSuchChain
+    raise fault(f"{store.address} has {has}; choose one with --chain")
 
 
 def _make_room(root: Path, needed_bytes: int) -> None:

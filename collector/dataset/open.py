@@ -30,7 +30,7 @@ from collector.dataset.files import (
 )
 from collector.dataset.marker import check_marker, has_marker, make_marker
 from collector.dataset.store_address import StoreAddress, names_store
-from collector.errors import DatasetError, SettingsError, StoreError
+from collector.errors import DatasetError, NoSuchChain, SettingsError, StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -238,13 +238,14 @@ class Dataset:
 def open_existing(root: Path, chain: str | None) -> Dataset:
     """Return the dataset in folder `root`; without a `chain`, that of the only chain in it.
 
-    Raises DatasetError when `root` is no dataset, lacks that chain, or has several chains and none is chosen.
+    Raises DatasetError when `root` is no dataset, or has several chains and none is chosen; NoSuchChain when
+    it lacks that chain.
     """
     if chain is None:
         return Dataset.open(root, only_chain(root) or CHAINS[0])
     found = _chains_in(root)
     if found and chain not in found:
-        raise DatasetError(f"{root} has no chain {chain!r}, only {', '.join(found)}; choose one with --chain")
+        raise NoSuchChain(f"{root} has no chain {chain!r}, only {', '.join(found)}; choose one with --chain")
     return Dataset.open(root, chain)
 
 

@@ -193,7 +193,7 @@ def _begin(path: Path, headers: Headers, first_height: int | None, stored: RowBy
     if first_height is None:
         raise DecodeError(
             f"{path} begins neither at block 0 nor after a header that the dataset or an earlier file has; "
-            "name the height of its first header with --first-height"
+            "name the height of its first header with `pool-collector import headers FILE --first-height`"
         )
     return first_height, none
 

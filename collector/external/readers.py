@@ -199,6 +199,6 @@ def _positions(path: Path, header: Sequence[str], kind: Kind, theirs: Mapping[st
         elif column in theirs or not field.may_lack:
             raise DecodeError(
                 f"{path} has no column {' or '.join(wanted)}; its first line names {', '.join(names)}; "
-                "say what it is called with --columns"
+                "say what it is called with `pool-collector import KIND FILE --columns`"
             )
     return positions

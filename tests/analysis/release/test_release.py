@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -20,7 +21,7 @@ from analysis.catalog import read_models
 from analysis.database import open_database
 from analysis.engine import build
 from analysis.errors import DatasetError
-from analysis.release import write
+from analysis.release import verify, write
 from analysis.release.mart_files import ROW_GROUP_ROWS, pack_rows, regrouped
 from tests.analysis.test_cli import Result, run
 from tests.analysis.world import write_world
@@ -186,6 +187,29 @@ def test_another_dataset_is_refused(copy: Path, tmp_path: Path) -> None:
 
     assert result.returncode == 1
     assert f"{other} has other rows" in result.stderr
+
+
+def test_a_dataset_of_another_chain_is_refused(copy: Path, tmp_path: Path) -> None:
+    """The line names the release's chain, and no option that `verify` lacks."""
+    rows = {"blocks": [{"block_hash": "b1", "height": 1, "arrived_at": 1}]}
+    other = write_world(tmp_path / "my data", rows, chain="main")
+
+    result = run("verify", copy, "--dataset", other)
+
+    said = f"of chain regtest, of which {other} has nothing; name the dataset that it was made of"
+    assert (result.returncode, result.stderr) == (1, f"pool-analysis: this release is {said}\n")
+
+
+def test_a_rebuild_without_room_names_what_verify_can_change(
+    released: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`verify` has no option for memory or for the place of its database; it takes the place from TMPDIR."""
+    monkeypatch.setattr(verify, "build", partial(build, memory_gb=1e-4, temp_gb=1e-6))
+    result = run("verify", released)
+    assert result.returncode == 1
+    assert result.stderr.startswith("pool-analysis: the marts cannot be rebuilt: DuckDB cannot build ")
+    assert "set TMPDIR to a folder with more room" in result.stderr
+    assert " --" not in result.stderr
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/hostname", "marts/../../outside"])

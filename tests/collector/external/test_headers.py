@@ -79,7 +79,7 @@ def test_a_file_goes_on_where_the_dataset_ends(run: Run, tmp_path: Path) -> None
     )
     assert run("headers", "regtest", tmp_path / "b")[0] == 0
     assert (
-        "name the height of its first header with --first-height"
+        "name the height of its first header with `pool-collector import headers FILE --first-height`"
         in run("headers", "regtest", tmp_path / "c")[1]
     )
     assert run("headers", "regtest", tmp_path / "c", "--first-height", "7")[0] == 0

@@ -146,7 +146,7 @@ def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
     ("kind", "content", "message"),
     [
         ("arrivals", "", "is empty"),
-        ("arrivals", "height,when\n1,2\n", "has no column hash"),
+        ("arrivals", "height,when\n1,2\n", "has no column hash.*`pool-collector import KIND FILE --columns`"),
         ("arrivals", "height,hash,timestamp_ms\n1,zz,1700000000000\n", ":2: block_hash"),
         ("arrivals", f"height,hash,timestamp_ms\n1,{HASHES[0]},99\n", "before the first block"),
         ("arrivals", f"height,hash,timestamp_ms\n1,{HASHES[0]},99999999999999\n", "in the future"),
