@@ -14,9 +14,10 @@ from collector.dataset.command_options import (
     chosen_dataset,
 )
 from collector.log import counted, printable
-from collector.status.model import NodeStatus, Status, StoreStatus, TableStatus
+from collector.status.model import DAY, HEIGHT, NodeStatus, Status, StoreStatus, TableStatus
 
 MOST_GAPS: Final = 20  # printed for one node
+IMPORTED: Final = "imported_at"  # the span of tables whose rows say no other time
 TO_THE_DAY: Final = len("2024-10-04")
 TO_THE_MINUTE: Final = len("2024-10-04 00:00")
 UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
@@ -63,6 +64,9 @@ def _print(status: Status) -> None:
     for table in filled:
         grid.add_row(*_cells(table))
     Console().print(grid, markup=False, highlight=False, crop=False)
+    undated = [table.name for table in filled if table.span_column == IMPORTED]
+    if undated:
+        print(f"first and last are the times of import: {', '.join(undated)}")
     for node in status.nodes:
         print()
         for line in _lines(node):
@@ -83,24 +87,37 @@ def _store_line(store: StoreStatus) -> str:
         text += "has every sealed file"
     if store.is_blocked:
         text += "; it takes no files now, /readyz says why"
-    return text if store.complete_at is None else f"{text}; complete at {store.complete_at} UTC"
+    return text if store.complete_at is None else f"{text}; complete at {_said(store.complete_at)} UTC"
 
 
 def _cells(table: TableStatus) -> tuple[str, ...]:
     size = f"{table.n_bytes / 1e6:.1f}"
-    ends = (end or "" for end in (table.first, table.last))
-    span = (f"block {end}" if end.isdigit() else end[:TO_THE_MINUTE] for end in ends)
+    span = (_end(end, table.span_column) for end in (table.first, table.last))
     return table.name, str(table.n_files), str(table.n_rows), size, *span
+
+
+def _end(end: int | str | None, column: str) -> str:
+    """Return the first or last value of a column as text: a block, a day, or a time to the minute."""
+    if end is None:
+        return ""
+    if column == HEIGHT:
+        return f"block {end}"
+    return _said(str(end))[: TO_THE_DAY if column == DAY else TO_THE_MINUTE]
+
+
+def _said(moment: str) -> str:
+    """Return a moment in ISO 8601 as people write it: `2024-10-04 00:00:07`."""
+    return moment.replace("T", " ").removesuffix("Z")
 
 
 def _lines(node: NodeStatus) -> list[str]:
     running = "followed now" if node.is_running else "not followed now"
     lines = [
         f"node {printable(node.name)} {printable(node.software)}: {running}",
-        f"  session {node.session}, the last of {node.n_sessions}, began {node.started_at} UTC",
+        f"  session {node.session}, the last of {node.n_sessions}, began {_said(node.started_at)} UTC",
     ]
     if node.observed_until is not None:
-        lines.append(f"  recorded until {node.observed_until} UTC, {lasted(node.behind_s or 0)} ago")
+        lines.append(f"  recorded until {_said(node.observed_until)} UTC, {lasted(node.behind_s or 0)} ago")
     stored = "none" if node.stored_height is None else node.stored_height
     lines.append(f"  node's tip {node.tip_height}, highest stored block {stored}")
     if node.rows_per_s is not None:
@@ -123,8 +140,9 @@ def _lines(node: NodeStatus) -> list[str]:
     if len(newest) < len(node.gaps):
         lines.append(f"    the last {MOST_GAPS} of them; --json has all")
     for gap in newest:
-        until = gap.to_at or "now"
-        lines.append(f"    {gap.topic}: {gap.from_at} to {until}, {lasted(gap.duration_s)} ({gap.reason})")
+        until = "now" if gap.to_at is None else _said(gap.to_at)
+        span = f"{_said(gap.from_at)} to {until}, {lasted(gap.duration_s)}"
+        lines.append(f"    {gap.topic}: {span} ({gap.reason})")
     return lines
 
 

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 
@@ -19,11 +19,11 @@ from collector.dataset.schema import TABLES, Table
 from collector.dataset.temporary_folders import temporary_folder
 from collector.errors import DatasetError
 from collector.journal.segment import journal_folder
-from collector.status.model import Gap, NodeStatus, Status, StoreStatus, TableStatus
+from collector.status.model import DAY, HEIGHT, Gap, NodeStatus, Status, StoreStatus, TableStatus
 from collector.status.running import PROCESS, ask_metrics
 
 DAY_US: Final = 86_400_000_000
-SHOWN: Final = "%Y-%m-%d %H:%M:%S"
+SHOWN: Final = "%Y-%m-%dT%H:%M:%SZ"
 SECONDS_CHARACTERS: Final = 19  # of a moment, up to its seconds
 RATE_US: Final = 3_600_000_000
 
@@ -64,15 +64,15 @@ def _table(
     sound: list[Path],
     unreadable: list[str],
 ) -> TableStatus:
-    status = TableStatus(table.name)
-    span: list[Any] = []
+    status = TableStatus(table.name, _span_column(table))
+    span: list[int | str] = []
     footers = _footers(connection, paths)
-    key = table.day_column or "height"
+    key = status.span_column
     for path in paths:
         try:
             footer = footers[path] if footers is not None else read_footer(connection, path)
             span += [
-                bound[:SECONDS_CHARACTERS] if table.day_column else int(bound)
+                int(bound) if key == HEIGHT else _iso(bound)
                 for chunk in footer
                 if chunk.column == key
                 for bound in (chunk.least, chunk.greatest)
@@ -88,8 +88,20 @@ def _table(
         status.n_rows += sum({chunk.group: chunk.n_rows for chunk in footer}.values())
         status.n_bytes += path.stat().st_size
     if span:
-        status.first, status.last = str(min(span)), str(max(span))
+        status.first, status.last = min(span), max(span)
     return status
+
+
+def _span_column(table: Table) -> str:
+    """Return the column that says what the rows are about: their day, else time or height of their folder."""
+    if any(column.name == DAY for column in table.columns):
+        return DAY
+    return table.day_column or HEIGHT
+
+
+def _iso(text: str) -> str:
+    """Return a time in UTC, as DuckDB writes it in a footer, in ISO 8601 and to the second."""
+    return f"{text[:SECONDS_CHARACTERS].replace(' ', 'T')}Z"
 
 
 def _footers(

@@ -1,21 +1,26 @@
-"""Hold the data that `pool-collector status` shows. Times are UTC, as text."""
+"""Hold the data that `pool-collector status` shows. Times are ISO 8601 in UTC, as text, to the second."""
 
 from dataclasses import dataclass, field
+from typing import Final
+
+DAY: Final = "day_at"  # the column of tables whose rows are each about a day
+HEIGHT: Final = "height"  # the column by which tables of blocks have their span
 
 
 @dataclass
 class TableStatus:
     """Holds the size of one table: files, rows and bytes, counted from the footers of its files.
 
-    `first` and `last` are times, or heights for a table with folders by height.
+    `first` and `last` are the least and greatest value of the column `span_column`: a time, or a height.
     """
 
     name: str
+    span_column: str  # what the rows are about: `height`, `day_at`, `entered_at` and so on
     n_files: int = 0
     n_rows: int = 0
     n_bytes: int = 0
-    first: str | None = None
-    last: str | None = None
+    first: int | str | None = None
+    last: int | str | None = None
 
 
 @dataclass

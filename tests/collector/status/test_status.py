@@ -34,10 +34,10 @@ def test_tables_are_counted_by_their_footers(dataset: Dataset) -> None:
     """Tables show files, rows, bytes and their span; a file that cannot be read is named."""
     tables = {table.name: table for table in gather(dataset).tables}
     assert (tables["blocks"].n_files, tables["blocks"].n_rows) == (1, 3)
-    assert (tables["blocks"].first, tables["blocks"].last) == ("100", "102")
+    assert (tables["blocks"].first, tables["blocks"].last) == (100, 102)
     assert tables["blocks"].n_bytes == dataset.paths(BLOCKS)[0].stat().st_size
     events = tables["mempool_events"]
-    assert (events.n_rows, events.first, events.last) == (7, "2024-10-04 00:00:01", "2024-10-04 00:00:07")
+    assert (events.n_rows, events.first, events.last) == (7, "2024-10-04T00:00:01Z", "2024-10-04T00:00:07Z")
     assert tables["rejects"].n_rows == 0
     dataset.paths(BLOCKS)[0].write_bytes(b"PAR1")
     status = gather(dataset)
@@ -53,7 +53,7 @@ def test_a_damaged_file_hides_no_other_of_its_table(dataset: Dataset) -> None:
     status = gather(dataset)
 
     (blocks,) = [table for table in status.tables if table.name == "blocks"]
-    assert (blocks.n_files, blocks.n_rows, blocks.first, blocks.last) == (1, 3, "100", "102")
+    assert (blocks.n_files, blocks.n_rows, blocks.first, blocks.last) == (1, 3, 100, 102)
     assert status.unreadable == [str(damaged)]
 
 
@@ -85,7 +85,7 @@ def test_a_node_shows_its_last_session_its_tip_and_its_rates(dataset: Dataset) -
     (node,) = gather(dataset).nodes
     assert (node.name, node.session, node.n_sessions, node.is_running) == ("n", "s", 1, False)
     assert (node.tip_height, node.stored_height) == (102, 102)
-    assert node.observed_until == "2024-10-04 00:00:07"
+    assert node.observed_until == "2024-10-04T00:00:07Z"
     assert node.behind_s == pytest.approx(time.time() - at_us(6) / 1e6, abs=5)
     # All but what stands at the begin: 7 events, 4 entries, 2 arrivals, 3 rows of a template, 2 intervals.
     assert node.rows_per_s == pytest.approx(18 / 7, abs=0.001)
@@ -174,6 +174,30 @@ def test_the_command_shows_it_in_a_terminal_and_as_json(dataset: Dataset) -> Non
     assert json.loads(said.stdout)["nodes"][0]["tip_height"] == 102
     none = CliRunner().invoke(app, ["status", str(dataset.root.parent)])
     assert isinstance(none.exception, DatasetError)
+
+
+def test_imported_rows_have_the_span_of_what_they_are_about(dataset: Dataset, tmp_path: Path) -> None:
+    """Prices span their days, not the moment of import; JSON has numbers, ISO 8601 and the column."""
+    prices = tmp_path / "prices.csv"
+    prices.write_text("date,price\n2016-01-06,430\n2016-03-09,412\n")
+    options = ["--source", "me", "--licence", "CC0-1.0", "--url", "https://example.org"]
+    imported = CliRunner().invoke(
+        app, ["import", "prices", str(prices), *options, "--dataset", str(dataset.root)]
+    )
+    assert imported.exit_code == 0, imported.output
+
+    said = json.loads(CliRunner().invoke(app, ["status", str(dataset.root), "--json"]).stdout)
+    spans = {table["name"]: (table["span_column"], table["first"], table["last"]) for table in said["tables"]}
+    assert spans["external_prices"] == ("day_at", "2016-01-06T00:00:00Z", "2016-03-09T00:00:00Z")
+    assert spans["blocks"] == ("height", 100, 102)
+    column, *ends = spans["external_sources"]
+    assert column == "imported_at"
+    moments = [*ends, said["nodes"][0]["started_at"], said["nodes"][0]["observed_until"]]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", moment) for moment in moments)
+
+    shown = CliRunner().invoke(app, ["status", str(dataset.root)]).stdout
+    assert re.search(r"external_prices +1 +2 +0\.0 +2016-01-06 +2016-03-09 *\n", shown)
+    assert "first and last are the times of import: external_sources\n" in shown
 
 
 @pytest.mark.parametrize("columns", [20, 60])
