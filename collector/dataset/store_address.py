@@ -9,7 +9,8 @@ from collector.errors import SettingsError
 SCHEME: Final = "s3://"
 PATH_SCHEME: Final = "s3:/"  # what a path makes of it
 # S3 allows dots, lower case letters, digits and dashes; some other stores allow capitals and underscores.
-BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
+BUCKET: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+BUCKET_LENGTHS: Final = range(3, 64)  # in characters
 PART: Final = re.compile(
     r"[A-Za-z0-9!_.*'()=-]+"
 )  # characters that every store and client writes as they are
@@ -27,7 +28,15 @@ class StoreAddress(NamedTuple):
         bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
         prefix = prefix.rstrip("/")
         if not text.startswith(SCHEME) or not BUCKET.fullmatch(bucket):
-            raise SettingsError(f"{text!r} is no address in an object store; write it as s3://bucket/prefix")
+            raise SettingsError(
+                f"{text!r} is no address in an object store; write it as s3://bucket/prefix, with letters,"
+                " digits and - _ . in the bucket's name, the first and last of them a letter or digit"
+            )
+        if len(bucket) not in BUCKET_LENGTHS:
+            raise SettingsError(
+                f"{bucket!r} is no name of a bucket, which has {BUCKET_LENGTHS[0]} to {BUCKET_LENGTHS[-1]}"
+                " characters"
+            )
         for part in prefix.split("/") if prefix else ():
             if not PART.fullmatch(part) or part in {".", ".."}:
                 raise SettingsError(
