@@ -11,6 +11,27 @@ from analysis.errors import ReleaseError
 from analysis.row_output import inert
 
 
+def known_licence(text: str | None) -> str | None:
+    """Return a licence as the list of SPDX writes its name; None stays None.
+
+    Raises typer.BadParameter for a text that is no name in the list, also for several joined by OR or AND,
+    which CITATION.cff cannot hold.
+    """
+    if text is None:
+        return None
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        name = str(canonicalize_license_expression(text))
+    except InvalidLicenseExpression:
+        name = ""
+    if not name or " " in name or name.startswith("LicenseRef-"):
+        raise typer.BadParameter(
+            f"{text!r} is no licence in the list of https://spdx.org/licenses; write one such as CC-BY-4.0"
+        )
+    return name
+
+
 def release(  # noqa: PLR0917 - typer passes every option by name
     out: Annotated[Path, typer.Option(help="New folder for the release.")],
     database: DatabaseArgument = None,
@@ -27,7 +48,10 @@ def release(  # noqa: PLR0917 - typer passes every option by name
     title: Annotated[str | None, typer.Option(help="Title to cite.")] = None,
     author: Annotated[list[str] | None, typer.Option(help="Author to cite; may be repeated.")] = None,
     licence: Annotated[
-        str | None, typer.Option(help="Licence of the data, as SPDX names it, such as CC-BY-4.0.")
+        str | None,
+        typer.Option(
+            help="Licence of the data, as SPDX names it, such as CC-BY-4.0.", callback=known_licence
+        ),
     ] = None,
 ) -> None:
     """Write the results as files to publish: Parquet, checksums, data package, methods, citation."""

@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def released(folder: Path) -> Path:
     """Write a release with the dataset."""
     out = folder / "whole"
-    options = ("--with-dataset", "--author", "A. Node Runner", "--licence", "CC-BY-4.0")
+    options = ("--with-dataset", "--author", "A. Node Runner", "--licence", "cc-by-4.0")
     result = run("release", folder / "a.duckdb", "--out", out, *options)
     assert result.returncode == 0, result.stderr
     return out
@@ -233,6 +233,15 @@ def test_a_link_in_place_of_a_file_is_a_fault(copy: Path) -> None:
 
     assert result.returncode == 1
     assert "METHODS.md is not a plain file" in result.stderr
+
+
+@pytest.mark.parametrize("licence", ["FOO", "", "CC-BY-4.0 OR MIT", "LicenseRef-Mine"])
+def test_a_licence_that_spdx_does_not_name_is_refused(folder: Path, tmp_path: Path, licence: str) -> None:
+    """Wrong usage, before anything is written: CITATION.cff takes names of the list only."""
+    result = run("release", folder / "a.duckdb", "--out", tmp_path / "out", "--licence", licence)
+    assert result.returncode == 2
+    assert f"{licence!r} is no licence" in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_released_leaves_nothing(folder: Path, tmp_path: Path) -> None:
