@@ -1,13 +1,24 @@
-"""Print the help of our commands: no type beside a flag, and paragraphs that fit the terminal."""
+"""Print help and errors of our commands: no type beside a flag, whole paragraphs, and plain faults."""
 
 from inspect import cleandoc
 from typing import Any
 
+import typer
 from typer.core import TyperGroup, TyperOption
+
+FAULT_PREFIX = "Value error, "  # which Typer's library pydantic sets before what is wrong
 
 
 class CommandGroup(TyperGroup):
-    """Holds the commands of a program; its help shows no type beside a flag, unlike Typer's own."""
+    """Holds the commands of a program. Its help shows no type beside a flag, and its errors no prefix."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the context `ctx` names; the text of a wrong value has no prefix."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(FAULT_PREFIX)
+            raise
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options of the command group itself, with `--help`; none shows a type beside a flag."""

@@ -52,6 +52,22 @@ def test_a_word_that_the_command_does_not_take_is_wrong_usage(
 
 
 @pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("analysis list --format xml", "for '--format': 'xml' is not one of 'table', 'csv', 'json'."),
+        ("collector run --log-format xml", "for '--log-format': 'xml' is not one of 'auto',"),
+        ("collector export xml --node x --out y", "for 'kind': 'xml' is not one of 'arrivals',"),
+        ("gpuhash verify --headers x --chain moon", "for '--chain': 'moon' is not one of 'main',"),
+    ],
+)
+def test_a_word_of_another_list_is_told_without_a_prefix(call: str, said: str) -> None:
+    """The sentence begins with the word itself, in each of the three commands."""
+    refused = ended("-m", *call.split(), NO_COLOR="1", COLUMNS="300")
+    assert refused.returncode == 2, refused.stderr
+    assert said in refused.stderr
+
+
+@pytest.mark.parametrize(
     "command", ["status", "check", "compact", "mend", "upload {} s3://bucket/copy", "merge {} a=x"]
 )
 def test_a_dataset_that_is_not_there_is_a_failure(command: str, tmp_path: Path) -> None:

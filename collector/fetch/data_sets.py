@@ -200,7 +200,9 @@ def _parsed(where: str, text: str) -> list[DataSet]:
             named = row.get("name", number) if isinstance(row, dict) else number
             first = error.errors()[0]
             at = ".".join(map(str, first["loc"]))
-            raise SettingsError(f"{where}: data set {named}: {at}: {first['msg']}") from None
+            fault = first["msg"].removeprefix("Value error, ")
+            said = ": ".join(filter(None, (where, f"data set {named}", at, fault)))
+            raise SettingsError(said) from None
     return sets
 
 

@@ -273,7 +273,9 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     try:
         return Scenario.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(f"{_key(each['loc'])}: {each['msg']}" for each in error.errors())
+        problems = "; ".join(
+            f"{_key(each['loc'])}: {each['msg'].removeprefix('Value error, ')}" for each in error.errors()
+        )
         raise RegtestError(f"{path}: {problems}") from error
 
 

@@ -115,7 +115,7 @@ def test_a_kind_that_no_import_has_is_named(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_text(path.read_text().replace('"labels"', '"colours"'))
 
-    with pytest.raises(SettingsError, match=r"some-labels.*'colours' is none of arrivals"):
+    with pytest.raises(SettingsError, match=r"some-labels: kind 'colours' is none of arrivals"):
         load_lists([path])
 
 
