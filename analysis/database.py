@@ -263,11 +263,24 @@ def open_database(
             )
             _confine(connection, built_from(connection), named_parts(connection))
         except duckdb.Error as error:
+            if not _is_database(database):
+                raise DatabaseError(
+                    f"{database} is no DuckDB database; name the file that pool-analysis build wrote"
+                ) from None
             reason = str(error).splitlines()[0]
             raise DatabaseError(
                 f"{database} cannot be read ({reason}); make it anew with pool-analysis build"
             ) from None
         yield connection
+
+
+def _is_database(path: Path) -> bool:
+    """Return whether a file begins as a DuckDB database does; True also for one that cannot be opened."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAGIC_BYTES).endswith(MAGIC)
+    except OSError:
+        return True
 
 
 @contextmanager

@@ -67,6 +67,14 @@ def test_a_word_of_another_list_is_told_without_a_prefix(call: str, said: str) -
     assert said in refused.stderr
 
 
+def test_a_text_file_is_no_database(tmp_path: Path) -> None:
+    """The commands that read a database say so, and advise no build over that file."""
+    (tmp_path / "p.db").write_text("price\n" * 9)
+    refused = ended("-m", "analysis", "show", "pool_share", str(tmp_path / "p.db"))
+    said = "is no DuckDB database; name the file that pool-analysis build wrote"
+    assert (refused.returncode, refused.stderr) == (1, f"pool-analysis: {tmp_path / 'p.db'} {said}\n")
+
+
 @pytest.mark.parametrize(
     "command", ["status", "check", "compact", "mend", "upload {} s3://bucket/copy", "merge {} a=x"]
 )

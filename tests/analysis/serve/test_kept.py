@@ -155,7 +155,7 @@ def test_an_error_is_not_kept(
         assert [answer.status_code for answer in answers] == [503, 503]
         assert "The server cannot read its database" in answers[0].text
         assert str(tmp_path) not in answers[0].text
-        assert f"'/pools': {database} cannot be read" in capsys.readouterr().err
+        assert f"'/pools': {database} is no DuckDB database" in capsys.readouterr().err
         assert ">Not now<" in answers[0].text
         database.with_suffix(".good").write_bytes(good)
         database.with_suffix(".good").replace(database)

@@ -153,7 +153,7 @@ def test_a_database_that_is_gone_is_named(served_database: Path, tmp_path: Path)
     results = Results(database)
     database.with_suffix(".bad").write_text("no database")
     database.with_suffix(".bad").replace(database)
-    with pytest.raises(DatabaseError, match="cannot be read"):
+    with pytest.raises(DatabaseError, match="is no DuckDB database"):
         results.read(built_at)
     database.with_suffix(".good").write_bytes(good)
     database.with_suffix(".good").replace(database)
