@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.catalog import Catalog, Column, Parameter, read_models
 from analysis.relations import unknown_relation
+from collector.terminal import text_width, wrapped
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,15 +43,24 @@ class Description:
 
     @property
     def text(self) -> str:
-        """Return all that is written about the relation, except its columns, as one text of paragraphs."""
+        """Return all that is written about the relation, except its columns, as one text of paragraphs.
+
+        Where standard output is a terminal, they are wrapped to its width.
+        """
+        width = text_width()
         facts = {"grain": self.grain, "reads": self.reads}
         lines = [f"{word}: {', '.join(names)}" for word, names in facts.items() if names]
         lines += [
             f"parameter {name} = {parameter.value}: {parameter.doc}"
             for name, parameter in self.parameters.items()
         ]
-        parts = [f"{self.name} ({self.layer})", self.summary, self.method, "\n".join(lines)]
-        return "\n\n".join(part.strip() for part in parts if part)
+        method = (self.method or "").strip().split("\n\n")
+        if width is not None:
+            method = [" ".join(part.split()) for part in method]
+        parts = [f"{self.name} ({self.layer})", self.summary.strip(), *method]
+        shown = [wrapped(part, "", width) for part in parts]
+        shown.append("\n".join(wrapped(line, "  ", width) for line in lines))
+        return "\n\n".join(part for part in shown if part)
 
 
 def describe(name: str) -> Description:

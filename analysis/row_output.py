@@ -15,12 +15,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from analysis.errors import DatabaseError
+from collector.terminal import write_cells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,9 +28,6 @@ HASH_BYTES: Final = 32
 # Columns and fields whose bytes are no hash of Bitcoin, even where there are 32 of them.
 OWN_ORDER: Final = ("body", "coinbase_reserved_value", "coinbase_script", "file_sha256", "raw", "script")
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-ENDLESS_WIDTH: Final = 100_000
-LEAST_FOLDED: Final = 30  # characters in a line of a wrapped column
-GAP_WIDTH: Final = 2  # between two columns of a table
 PLAN_COLUMNS: Final = ("explain_key", "explain_value")  # of DuckDB's answer to EXPLAIN
 # A spreadsheet takes a text that begins with one of these for a formula; the last four are full-width forms.
 FORMULA_BEGINS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -117,12 +113,9 @@ def write_table(
     folding: Collection[str] = (),
     spare: Sequence[str] = (),
 ) -> None:
-    """Print rows as a table on a console; if that is too narrow, wrap the columns named in `folding`.
+    """Print rows on a console of any width, as `collector.terminal.write_cells` does.
 
-    Where these would get less than LEAST_FOLDED characters, the `spare` columns are left out one by one, and
-    a last line names them. If the terminal is too narrow and nothing may wrap, each row becomes a block of
-    lines, one per column. Output that does not go to a terminal is as wide as the rows. The plan of a query,
-    which EXPLAIN returns, is printed line by line.
+    The plan of a query, which EXPLAIN returns, is printed line by line.
     """
     if tuple(columns) == PLAN_COLUMNS:
         _print_plan(rows, console)
@@ -130,24 +123,7 @@ def write_table(
     cells = [
         [inert(_cell(value, column)) for value, column in zip(row, columns, strict=True)] for row in rows
     ]
-    left_out: list[str] = []
-    table = _table(columns, cells, folding, left_out)
-    needed = console.measure(table, options=console.options.update(width=ENDLESS_WIDTH)).maximum
-    if not console.is_terminal:
-        console.width = max(needed, 1)
-    if needed > console.width and not folding:
-        for block in _blocks(columns, cells):
-            console.print(block)
-        return
-    for column in spare:
-        if _least_width(table, folding) <= console.width:
-            break
-        left_out.append(column)
-        table = _table(columns, cells, folding, left_out)
-    console.print(table)
-    if left_out:
-        text = f"left out on a terminal of this width: {', '.join(left_out)}; --format csv has all"
-        console.print(text, style="dim", highlight=False)
+    write_cells(columns, cells, console, folding=folding, spare=spare)
 
 
 def _print_plan(rows: Iterable[Row], console: Console) -> None:
@@ -155,42 +131,6 @@ def _print_plan(rows: Iterable[Row], console: Console) -> None:
     for name, plan in rows:
         for line in (f"{name}:", *str(plan).rstrip("\n").split("\n")):
             console.print(Text(inert(line)), soft_wrap=True)
-
-
-def _table(
-    columns: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    folding: Collection[str],
-    left_out: Collection[str],
-) -> Table:
-    """Return cells as a table without the columns `left_out`; only the columns `folding` may wrap."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    shown = [place for place, column in enumerate(columns) if column not in left_out]
-    for place in shown:
-        table.add_column(columns[place], no_wrap=columns[place] not in folding, overflow="fold")
-    for line in cells:
-        table.add_row(*(Text(line[place]) for place in shown))
-    return table
-
-
-def _least_width(table: Table, folding: Collection[str]) -> int:
-    """Return the width that a table needs so that its wrapped columns can be read."""
-    widths = [
-        min(widest, LEAST_FOLDED) if column.header in folding else widest
-        for column in table.columns
-        for widest in [max(cell_len(str(text)) for text in (column.header, *column.cells))]
-    ]
-    return sum(widths) + GAP_WIDTH * (len(widths) - 1)
-
-
-def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[Table | Text]:
-    """Yield rows for a narrow terminal: for each a heading, then a line per column with name and value."""
-    for number, line in enumerate(cells, start=1):
-        yield Text(f"-- row {number}", style="dim")
-        block = Table(box=None, show_header=False, pad_edge=False)
-        for column, cell in zip(columns, line, strict=True):
-            block.add_row(column, Text(cell, overflow="fold"))
-        yield block
 
 
 def _field(value: Any, column: str) -> str:

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from analysis.report.data import Marts, Row
 from analysis.report.model import Page
 from analysis.report.text import GAP, NOTHING, count, percent, percent_range
+from collector.terminal import write_cells
 
 MAX_POOLS: Final = 12
+COLUMNS: Final = ("Pool", "Blocks", "Share", "95 % interval", "Empty", "Top X", "Outside 2X")
 INDENT: Final = "  "
 
 
@@ -40,7 +41,7 @@ def print_summary(content: Page, marts: Marts, console: Console) -> None:
         console.print(Text(_wrapped(said, console.width)), soft_wrap=True)
     if marts.shares:
         console.print()
-        console.print(_pools(marts))
+        _print_pools(marts, console)
 
 
 def _wrapped(sentence: str, width: int) -> str:
@@ -48,25 +49,19 @@ def _wrapped(sentence: str, width: int) -> str:
     return textwrap.fill(sentence, width, initial_indent=INDENT, subsequent_indent=INDENT)
 
 
-def _pools(marts: Marts) -> Table:
-    """Return a table with a row per pool: its share, its empty blocks, how closely it follows feerates."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    table.add_column("Pool", no_wrap=True, overflow="ellipsis", max_width=18)
-    for heading in ("Blocks", "Share", "95 % interval", "Empty", "Top X", "Outside 2X"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _print_pools(marts: Marts, console: Console) -> None:
+    """Print a row per pool: its share, its empty blocks, how closely it follows feerates."""
     empties = {row["pool"]: row for row in marts.empties}
     feerates = {row["pool"]: row for row in marts.feerates if row["feerate_kind"] == "package"}
     ranked = [row for row in marts.shares if not row["is_unknown"]]
     shown = [*ranked[:MAX_POOLS], *(row for row in marts.shares if row["is_unknown"])]
-    for row in shown:
-        pool = row["pool"]
-        table.add_row(*(Text(cell) for cell in _cells(marts, row, empties.get(pool), feerates.get(pool))))
+    cells = [_cells(marts, row, empties.get(row["pool"]), feerates.get(row["pool"])) for row in shown]
+    write_cells(COLUMNS, cells, console, folding=COLUMNS[:1], right=COLUMNS[1:])
     rest = len(marts.shares) - len(shown)
     notes = [f"{count(rest)} more: pool-analysis show pool_share"] if rest > 0 else []
     notes += _empty_note(marts)
-    if notes:
-        table.caption = Text("\n".join(notes), style="dim")
-    return table
+    for note in notes:
+        console.print(Text(note, style="dim"))
 
 
 def _empty_note(marts: Marts) -> list[str]:

@@ -330,10 +330,17 @@ def _table_as_data(table: "Table") -> dict[str, object]:
 
 
 def _print_table(table: "Table") -> None:
-    print(f"{table.name}: {table.doc}")
-    print(f"  one row per {', '.join(table.grain)}; sorted by {', '.join(table.sort)}")
-    width = max(len(column.name) for column in table.columns)
+    from collector.terminal import text_width, wrapped
+
+    longest = max(len(column.name) for column in table.columns)
+    lines = [
+        f"{table.name}: {table.doc}",
+        f"  one row per {', '.join(table.grain)}; sorted by {', '.join(table.sort)}",
+    ]
     for column in table.columns:
         type_ = str(column.type) + (" or null" if column.nullable else "")
-        print(f"  {column.name:<{width}}  {type_}: {column.doc}")
+        lines.append(f"  {column.name:<{longest}}  {type_}: {column.doc}")
+    width = text_width()
+    for line in lines:
+        print(wrapped(line, "    ", width))
     print()

@@ -29,7 +29,7 @@ TOP_FILES = {
     "collector": {
         "base": {
             *("backoff", "bounded_http", "child_processes", "clock", "config", "errors", "log", "loopback"),
-            *("importing", "standard_streams", "unneeded"),
+            *("importing", "standard_streams", "terminal", "unneeded"),
         },
         "cli": {"cli"},
     },
@@ -78,7 +78,7 @@ ROOMS = {
     "analysis.release": "analysis.base analysis.attribution analysis.core collector.dataset",
     "analysis.warehouse": "analysis.base analysis.stats analysis.attribution analysis.core collector.dataset",
     "analysis.cli": "analysis.base analysis.attribution analysis.core analysis.replication analysis.release "
-    "analysis.report analysis.serve analysis.warehouse collector.dataset gpuhash.core",
+    "analysis.report analysis.serve analysis.warehouse collector.base collector.dataset gpuhash.core",
     "gpuhash.core": "",
     "gpuhash.measure": "gpuhash.core",
     "gpuhash.cli": "gpuhash.core gpuhash.measure",

@@ -16,6 +16,7 @@ from collector.dataset.command_options import (
 )
 from collector.log import counted, printable
 
+COLUMNS: Final = ("check", "result", "looked at", "found", "ok means")
 LEFTOVERS: Final = "leftovers"  # the check that looks also at locks and folders
 
 
@@ -68,14 +69,15 @@ def _had_nothing(result: CheckResult) -> bool:
 
 def _print(results: list[CheckResult]) -> None:
     from rich.console import Console
-    from rich.table import Table as Grid
 
-    grid = Grid("check", "result", "looked at", "found", "what holds when it is ok", box=None)
+    from collector.terminal import write_cells
+
+    cells = []
     for result in results:
         found = str(result.n_found) if result.n_found else ""
         status = "no data" if _had_nothing(result) else result.status
-        grid.add_row(result.name, status, str(result.n_rows), found, result.title)
-    Console().print(grid, markup=False, highlight=False)
+        cells.append((result.name, status, str(result.n_rows), found, result.title))
+    write_cells(COLUMNS, cells, Console(), folding=COLUMNS[-1:])
     for result in results:
         if result.status == OK:
             continue

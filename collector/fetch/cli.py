@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collector.fetch.data_sets import DataSet
     from collector.fetch.run import FetchResult
 
+INDENT: Final = "    "  # of a line that goes on
 CACHE: Final = Path("data/fetched")
 
 
@@ -153,15 +154,21 @@ def _show(listed: "Mapping[str, DataSet]", *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([each.model_dump(mode="json") for each in listed.values()], indent=1))
         return
+    from collector.terminal import text_width, wrapped
+
+    width = text_width()
     for each in listed.values():
         mark = " (in `make history`)" if each.history else ""
-        print(f"{each.name}{mark}: {printable(each.what)}")
-        print(f"  by {printable(each.publisher)}, {printable(each.homepage)}")
-        print(f"  licence: {printable(each.licence)}")
-        print(f"  size: {printable(each.size)}; {_how_checked(each)}")
-        print(f"  feeds: {printable(each.feeds)}")
-        if each.note:
-            print(f"  note: {printable(each.note)}")
+        lines = [
+            f"{each.name}{mark}: {printable(each.what)}",
+            f"  by {printable(each.publisher)}, {printable(each.homepage)}",
+            f"  licence: {printable(each.licence)}",
+            f"  size: {printable(each.size)}; {_how_checked(each)}",
+            f"  feeds: {printable(each.feeds)}",
+        ]
+        lines += [f"  note: {printable(each.note)}"] if each.note else []
+        for line in lines:
+            print(wrapped(line, INDENT, width))
     print("\nfetch one with: pool-collector fetch NAME --dataset FOLDER")
 
 

@@ -16,6 +16,9 @@ from collector.dataset.command_options import (
 from collector.log import counted, printable
 from collector.status.model import DAY, HEIGHT, NodeStatus, Status, StoreStatus, TableStatus
 
+NUMBERS: Final = ("files", "rows", "MB")
+ENDS: Final = ("first (UTC)", "last (UTC)")
+COLUMNS: Final = ("table", *NUMBERS, *ENDS)
 MOST_GAPS: Final = 20  # printed for one node
 IMPORTED: Final = "imported_at"  # the span of tables whose rows say no other time
 TO_THE_DAY: Final = len("2024-10-04")
@@ -48,22 +51,13 @@ def show_status(
 
 def _print(status: Status) -> None:
     from rich.console import Console
-    from rich.table import Table as Grid
+
+    from collector.terminal import write_cells
 
     state = "a collector is running" if status.is_running else "no collector is running"
     print(f"{status.dataset}, chain {status.chain}: {state}\n")
-    grid = Grid(box=None)
     filled = [table for table in status.tables if table.n_files]
-    # On a narrow terminal the times wrap. No name of a table is cut: many begin alike.
-    longest_name = max((len(table.name) for table in filled), default=0)
-    grid.add_column("table", no_wrap=True, min_width=longest_name)
-    for number in ("files", "rows", "MB"):
-        grid.add_column(number, justify="right", no_wrap=True)
-    for span in ("first (UTC)", "last (UTC)"):
-        grid.add_column(span, min_width=TO_THE_DAY)
-    for table in filled:
-        grid.add_row(*_cells(table))
-    Console().print(grid, markup=False, highlight=False, crop=False)
+    write_cells(COLUMNS, [_cells(table) for table in filled], Console(), folding=ENDS, right=NUMBERS)
     undated = [table.name for table in filled if table.span_column == IMPORTED]
     if undated:
         print(f"first and last are the times of import: {', '.join(undated)}")

@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from analysis.catalog import load_catalog
+from analysis.catalog import load_catalog, read_models
 from analysis.cli import main
 from analysis.engine import build
 from analysis.relations import RAW_TABLES
@@ -368,6 +368,20 @@ def test_list_says_what_each_relation_is_on_a_terminal_of_any_width(columns: int
     assert words == load_catalog().by_name["stays_overlap"].summary
     assert any(line.startswith("own_transactions_were_waiting ") for line in lines)
     assert ("left out on a terminal of this width: grain" in shown) == (columns < 110)
+
+
+@pytest.mark.parametrize("call", ["check", "list"])
+def test_a_terminal_too_narrow_for_columns_shows_blocks(database: Path, call: str) -> None:
+    """40 columns cut no name, no heading and no outcome: each row is a block with all its columns."""
+    arguments = (call, str(database)) if call == "check" else (call,)
+    shown = re.sub(r"\x1b\[\d*m", "", on_a_terminal(*arguments, columns=40))
+    names = {model.name for model in read_models() if call == "list" or model.layer == "checks"}
+    found = set(re.findall(r"^name +(\w+) *\r?$", shown, re.MULTILINE))
+    assert {name for name in names if len(name) <= 27} <= found
+    count = shown.count("-- row ")
+    for column in ("outcome", "n_offending", "reason") if call == "check" else ("layer", "summary"):
+        assert len(re.findall(rf"^{column}( |\r?$)", shown, re.MULTILINE)) == count
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
 
 
 def on_a_terminal(*arguments: str, columns: int = 100) -> str:
