@@ -214,8 +214,7 @@ def refuse_other_file(database: Path) -> None:
         raise DatabaseError(f"{database} is a folder; name a file for the database with --database")
     if not database.is_file() or not database.stat().st_size:
         return
-    with database.open("rb") as file:
-        is_database = file.read(MAGIC_BYTES).endswith(MAGIC)
+    is_database = _is_database(database)
     if is_database and (is_parts_folder(parts_folder(database)) or _is_of_a_build(database)):
         return
     what = "no database of pool-analysis" if is_database else "no DuckDB database"
