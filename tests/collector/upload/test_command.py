@@ -172,15 +172,17 @@ def test_a_missing_key_is_asked_for(dataset: Dataset, place: Place, monkeypatch:
         ("s3://my bucket/x", "with letters, digits and - _ . in the bucket's name"),
         ("s3://x/y", "'x' is no name of a bucket, which has 3 to 63 characters"),
         (f"s3://{64 * 'x'}/y", "x' is no name of a bucket, which has 3 to 63 characters"),
-        ("s3://key:secret@bucket/x", "is no address in an object store"),
+        ("s3://key:secret@bucket/x", "has no key and no secret; write it as s3://bucket/prefix"),
         ("s3://bucket/a//b", "has the part ''"),
         ("s3://bucket/../b", "has the part '..'"),
         ("s3://bucket/a b", "has the part 'a b'"),
     ],
 )
 def test_a_wrong_address_is_refused(dataset: Dataset, address: str, sentence: str) -> None:
-    """Before anything is asked; it is wrong usage."""
-    assert sentence in refusal(dataset, address, error=WrongUsage)
+    """Before anything is asked; it is wrong usage. A secret in it is not shown."""
+    said = refusal(dataset, address, error=WrongUsage)
+    assert sentence in said
+    assert "secret@" not in said
 
 
 @pytest.mark.parametrize("endpoint", ["http://user:secret@store.example", "store.example", "http://[x"])
