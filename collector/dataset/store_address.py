@@ -27,7 +27,7 @@ class StoreAddress(NamedTuple):
         """Return the address that a text such as `s3://bucket/prefix` names; SettingsError if it is none."""
         bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
         prefix = prefix.rstrip("/")
-        if text.startswith(SCHEME) and "@" in bucket:  # what stands before it may be a secret: it is not shown
+        if text.startswith(SCHEME) and "@" in bucket:  # a secret may stand before it
             raise SettingsError(
                 "an address in an object store has no key and no secret; write it as s3://bucket/prefix, and"
                 " give both in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
