@@ -41,8 +41,10 @@ from gpuhash.chain_rules import (
 
 HEADER_BYTES: Final = 80
 HEX_LINE: Final = re.compile(rb"[0-9a-fA-F]{160}\s")
-CHECKPOINTS: Final = b"TXT CHECKPOINTS 1"
-CHECKPOINT_LINE: Final = re.compile(r"[A-Za-z0-9+/]{128,160}")
+CHECKPOINTS: Final = re.compile(rb"TXT CHECKPOINTS 1\r?\n")
+# In base64 the work of the chain (12 or 32 bytes), the height and the header, with or without its padding.
+CHECKPOINT: Final = re.compile(r"[A-Za-z0-9+/]{128}|[A-Za-z0-9+/]{155}=?")
+MAX_SIGNATURES: Final = 256  # bitcoinj takes no more
 HEIGHT_BYTES: Final = 4  # before the header in a checkpoint
 STALE_COLUMNS: Final = ("height", "hash", "header")
 FEW: Final = 50_000  # so many headers are hashed before a faster backend is ready
@@ -62,7 +64,7 @@ def read_headers(
     """
     check_size(path, MAX_FILE_BYTES)
     content = _unpacked(path)
-    if content.startswith(CHECKPOINTS):
+    if CHECKPOINTS.match(content):
         return _checkpoints(path, content.decode("ascii", errors="replace"), chain)
     if HEX_LINE.match(content[: 2 * HEADER_BYTES + 1] + b"\n"):
         content = _from_hex(path, content)
@@ -87,7 +89,7 @@ def read_stale_blocks(path: Path, chain: str) -> Iterator[Values]:
     """
     check_size(path, MAX_FILE_BYTES)
     with open_text(path) as file:
-        lines = [line for line in csv.reader(file) if line != list(STALE_COLUMNS)]
+        lines = [line for line in csv.reader(file, strict=True) if line != list(STALE_COLUMNS)]
     if not any(line[2:] != [""] for line in lines):
         raise DecodeError(f"{path} has no stale block with its header")
     heights, hashes, headers = [], [], []
@@ -210,13 +212,10 @@ def _by_hash(rows: Iterable[dict[str, Any]]) -> RowByHash:
 def _checkpoints(path: Path, text: str, chain: str) -> list[Values]:
     """Return the rows of `external_headers` for a file of bitcoinj's checkpoints.
 
-    Raises DecodeError if a header breaks a rule. Between two retargets in a row a target changes at most by
-    the factor that the rules of `chain` allow.
+    Raises DecodeError if the file is not whole or a header breaks a rule. Between two retargets in a row a
+    target changes at most by the factor that the rules of `chain` allow.
     """
-    lines = [line for line in text.split() if CHECKPOINT_LINE.fullmatch(line)]
-    if not lines:
-        raise DecodeError(f"{path} has no checkpoint")
-    records = [base64.b64decode(line + "=" * (-len(line) % 4)) for line in lines]
+    records = _checkpoint_records(path, text.splitlines())
     heights = [
         int.from_bytes(record[-HEADER_BYTES - HEIGHT_BYTES : -HEADER_BYTES], "big") for record in records
     ]
@@ -235,6 +234,35 @@ def _checkpoints(path: Path, text: str, chain: str) -> list[Values]:
                 f"which one retarget changes at most by {MOST_CHANGE}"
             )
     return list(_rows(headers, heights))
+
+
+def _checkpoint_records(path: Path, lines: Sequence[str]) -> list[bytes]:
+    """Return the records in the lines of a file of bitcoinj's checkpoints.
+
+    The first line names the form. Then come the number of signatures and the signatures, and the number of
+    checkpoints and the checkpoints, one a line. Raises DecodeError for fewer lines, or more, or others.
+    """
+    at = 2 + _stated(path, lines, 1, MAX_SIGNATURES)
+    n_stated, found = _stated(path, lines, at, fields.MAX_HEIGHT), lines[at + 1 :]
+    for number, line in enumerate(found, start=at + 2):
+        if not CHECKPOINT.fullmatch(line):
+            raise DecodeError(f"{path}:{number}: {line!r:.60} is no checkpoint; fetch the file anew")
+    if len(found) != n_stated or not found:
+        raise DecodeError(
+            f"{path} has {counted(len(found), 'checkpoint')}, its line {at + 1} states {n_stated:,}; "
+            "fetch it anew"
+        )
+    return [base64.b64decode(line + "=" * (-len(line) % 4)) for line in found]
+
+
+def _stated(path: Path, lines: Sequence[str], at: int, most: int) -> int:
+    """Return the number in line `at` (from 0) of a file of checkpoints; raise DecodeError if it has none."""
+    try:
+        return fields.whole(lines[at], high=most)
+    except (IndexError, ValueError):
+        raise DecodeError(
+            f"{path}:{at + 1} states no number of signatures or checkpoints; fetch the file anew"
+        ) from None
 
 
 def _is_next(rules: ChainRules, before: int, bits: int) -> bool:

@@ -40,7 +40,7 @@ def read_hashrates(path: Path, chain: str = "main") -> Iterator[Values]:
     del chain  # the paper is about the main chain alone
     check_size(path, MAX_BYTES)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file)
+        rows = csv.reader(file, strict=True)
         header = next(rows, [])
         pools = header[1 : header.index(LAST_COLUMN)] if LAST_COLUMN in header else header[1:]
         for values in rows:

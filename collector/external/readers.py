@@ -117,14 +117,14 @@ def _from_text(path: Path, file: TextIO, kind: str, theirs: Mapping[str, str]) -
     if not first.strip():
         raise DecodeError(f"{path} is empty")
     delimiter = "\t" if "\t" in first else ","
-    header = next(csv.reader([first], delimiter=delimiter))
+    header = next(csv.reader([first], delimiter=delimiter, strict=True))
     n_header_lines = 1
     first_row = KINDS[kind].first_row
     if first_row is not None and first_row.fullmatch(first.strip()):
         header, n_header_lines = list(KINDS[kind].unnamed), 0
         lines = itertools.chain([first], lines)
     positions = _positions(path, header, KINDS[kind], theirs)
-    rows = csv.reader(lines, delimiter=delimiter)
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
     for values in rows:
         line = rows.line_num + n_header_lines
         if len(values) != len(header):

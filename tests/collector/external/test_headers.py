@@ -224,6 +224,63 @@ def test_real_headers_and_checkpoints_are_taken(data_dir: Path, run: Run, tmp_pa
     assert (form, len(rows), rows[-1]["height"]) == ("headers", 436, 878_976)
 
 
+def without_signatures(lines: list[str]) -> list[str]:
+    """State a signature that is not there."""
+    return [lines[0], "1", *lines[2:]]
+
+
+def cut_after_a_line(lines: list[str]) -> list[str]:
+    """Leave the second half out."""
+    return lines[: len(lines) // 2]
+
+
+def cut_within_a_line(lines: list[str]) -> list[str]:
+    """Cut one line short."""
+    return [*lines[:100], lines[100][:100], *lines[101:]]
+
+
+def one_character_more(lines: list[str]) -> list[str]:
+    """Add a character to a line, which makes it no base64."""
+    return [*lines[:100], lines[100] + "A", *lines[101:]]
+
+
+def one_line_twice(lines: list[str]) -> list[str]:
+    """Repeat the last line."""
+    return [*lines, lines[-1]]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (without_signatures, r":4 states no number of signatures or checkpoints"),
+        (cut_after_a_line, r"has 216 checkpoints, its line 3 states 436; fetch it anew"),
+        (cut_within_a_line, r":101: '.* is no checkpoint; fetch the file anew"),
+        (one_character_more, r":101: '.* is no checkpoint"),
+        (one_line_twice, r"has 437 checkpoints, its line 3 states 436"),
+        (lambda lines: lines[:2], r":3 states no number"),
+        (lambda lines: [*lines[:2], "0"], r"has 0 checkpoints, its line 3 states 0"),
+    ],
+)
+def test_a_damaged_file_of_checkpoints_is_refused(
+    damage: Callable[[list[str]], list[str]], reason: str, data_dir: Path, tmp_path: Path
+) -> None:
+    """Checkpoints are taken with their signatures and with work of 32 bytes; a cut or changed file is not."""
+    lines = (data_dir / "bitcoinj" / "production.checkpoints.txt").read_text().splitlines()
+    path = tmp_path / "checkpoints.txt"
+
+    def longer(line: str) -> str:
+        return base64.b64encode(bytes(20) + base64.b64decode(line)).decode().rstrip("=")
+
+    signed = [lines[0], "2", "a", "b", lines[2], *map(longer, lines[3:])]
+    path.write_text("\r\n".join(signed))
+    assert len(read_headers(path, "main")) == 436
+
+    path.write_text("\n".join(damage(lines)))
+    with pytest.raises(DecodeError, match=reason):
+        read_headers(path, "main")
+
+
 @pytest.mark.data
 def test_a_target_of_checkpoints_changes_at_most_by_the_factor_of_one_retarget(
     data_dir: Path, tmp_path: Path

@@ -155,6 +155,8 @@ def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
         ("labels", "height,pool\n1,\n", "is no name"),
         ("labels", "height,pool,time\n1,a,2023-07-24\n", "'2023-07-24' has no time of day; write one, like"),
         ("labels", "height,pool\n1,a\n1,b\n", "as an earlier one is"),
+        ("labels", 'height,pool\n1,a\n2,"b\n', "unexpected end of data"),
+        ("labels", 'height,pool\n1,"a\n2,b\n3,"c"\n', "is no table: ',' expected after"),
         ("prices", "date,price\n2016-01-06,nan\n", "is no price"),
         ("prices", "date,price\n2016-13-06,4\n", "day_at"),
         ("prices", "date,price\n2016-01-06,-4\n", "is no price"),
