@@ -1,7 +1,10 @@
 """Read the values of the first sheet of a spreadsheet file (.xlsx), row by row."""
 
+import lzma
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -10,6 +13,18 @@ from xml.etree import ElementTree as ET
 MAIN: Final = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 SHEET: Final = "xl/worksheets/sheet1.xml"
 STRINGS: Final = "xl/sharedStrings.xml"
+# What zipfile, its decompressors and the reader of XML raise for a file that is damaged or has a password.
+UNREADABLE: Final = (
+    OSError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    lzma.LZMAError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+    ET.ParseError,
+)
 MAX_SHEET_BYTES: Final = 1 << 28  # a small file may unfold to anything
 
 
@@ -26,7 +41,7 @@ def read_sheet(path: Path) -> Iterator[dict[str, str]]:
                     if element.tag == f"{MAIN}row":
                         yield dict(_cells(element, strings))
                         element.clear()
-    except (OSError, KeyError, IndexError, NotImplementedError, zipfile.BadZipFile, ET.ParseError) as error:
+    except UNREADABLE as error:
         raise ValueError(str(error)) from None
 
 

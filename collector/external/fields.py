@@ -105,11 +105,23 @@ def script(text: str) -> bytes:
 def label(text: str) -> str:
     """Return a pool's name of 1 to 200 characters unchanged; raise ValueError for another length.
 
-    Whoever shows the name must escape it.
+    It is also raised for half a character, which JSON can hold and UTF-8 cannot. Whoever shows the name must
+    escape it.
     """
     if not text.strip() or len(text) > MAX_LABEL_CHARACTERS:
         raise ValueError(f"{text[:40]!r} is no name of 1 to {MAX_LABEL_CHARACTERS} characters")
+    if not is_text(text):
+        raise ValueError(f"{text[:40]!r} has half of a character")
     return text
+
+
+def is_text(value: str) -> bool:
+    """Return whether a string can be written in UTF-8, which halves of characters (surrogates) cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_time(value_s: float) -> None:

@@ -74,6 +74,8 @@ def read_headers(
         )
     headers = np.frombuffer(content, np.uint8).reshape(-1, HEADER_BYTES)
     first, before = _begin(path, headers, first_height, stored or {})
+    if first + len(headers) > fields.MAX_HEIGHT:
+        raise DecodeError(f"{path} ends above height {fields.MAX_HEIGHT:,}, where there is no block")
     at = Position(rules=rules_of(chain), first_height=first - len(before))
     joined = np.concatenate([before, headers])
     found = header_faults(joined, at=at, backend=_backend(joined))

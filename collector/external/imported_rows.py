@@ -17,7 +17,8 @@ from collector.dataset.parquet_files import to_batch
 from collector.dataset.rows import ExternalSourceRow
 from collector.dataset.schema import Table, hash_hex
 from collector.dataset.schema.external import EXTERNAL_SOURCES
-from collector.errors import DatasetError, DecodeError, WrongUsage
+from collector.errors import DatasetError, DecodeError, RowRefused, WrongUsage
+from collector.external import fields
 from collector.external.kinds import KINDS, Value, Values
 from collector.external.readers import NO_NAMES, read_rows
 from collector.log import excerpt, printable
@@ -52,6 +53,7 @@ class ImportFile(NamedTuple):
     table: Table
     origin: Origin
     rows: list[Values]
+    batch: pa.RecordBatch  # the same rows with the types of the table
     numbers: list[int]  # which row of the file each of them is, from 1
     about: ExternalSourceRow
 
@@ -70,7 +72,7 @@ def read_import(
     `theirs` and `read` are those of `read_rows`. Raises DecodeError when the file cannot be read or has two
     rows for the same thing, WrongUsage for an incomplete origin.
     """
-    _check_origin(origin)
+    _check_origin(origin, currency)
     table = KINDS[kind].table
     now_us = time.time_ns() // 1000
     added: Values = {"source": origin.source}
@@ -82,6 +84,10 @@ def read_import(
     kept = _earliest(rows) if kind == "arrivals" else range(len(rows))
     rows, numbers = [rows[at] for at in kept], [at + 1 for at in kept]
     _refuse_repetitions(path, table, rows)
+    try:
+        batch = to_batch(table, rows)
+    except RowRefused as error:
+        raise DecodeError(f"{path}: {error}") from None
     about: ExternalSourceRow = {
         "source": origin.source,
         "kind": kind,
@@ -93,7 +99,7 @@ def read_import(
         "imported_at": now_us,
         "n_rows": 0,
     }
-    return ImportFile(kind, table, origin, rows, numbers, about)
+    return ImportFile(kind, table, origin, rows, batch, numbers, about)
 
 
 def store_import(dataset: Dataset, file: ImportFile) -> Imported:
@@ -151,13 +157,16 @@ def _earliest(arrivals: Sequence[Values]) -> list[int]:
     return list(first.values())
 
 
-def _check_origin(origin: Origin) -> None:
+def _check_origin(origin: Origin, currency: str) -> None:
     if not _NAME.fullmatch(origin.source):
         raise WrongUsage(
             f"--source {origin.source!r} is no short name: use lower case letters, digits, dot and dash"
         )
     if origin.source in _OURS:
         raise WrongUsage(f"--source {origin.source!r} stands for our own nodes; name who published the file")
+    for name, value in (("--licence", origin.licence), ("--url", origin.url), ("--currency", currency)):
+        if not fields.is_text(value):
+            raise WrongUsage(f"{name} {value!r} is not text in UTF-8")
     for name, value in (("--licence", origin.licence), ("--url", origin.url)):
         if not value.strip():
             raise WrongUsage(
@@ -180,8 +189,7 @@ def _refuse_repetitions(path: Path, table: Table, rows: Sequence[Values]) -> Non
 def _new_rows(dataset: Dataset, file: ImportFile) -> list[Values]:
     """Return the rows of a file that the dataset lacks; DatasetError if one contradicts a stored row."""
     table, rows = file.table, file.rows
-    # Through Arrow, so that both sides have the same types.
-    given = to_batch(table, rows).to_pylist()
+    given = file.batch.to_pylist()
     sources = pa.array(sorted({row["source"] for row in given}), pa.string())
     earlier_rows = dataset.read(table)
     same_sources = earlier_rows.filter(pc.is_in(earlier_rows["source"], sources))

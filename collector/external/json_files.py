@@ -96,7 +96,7 @@ def _derived(block: Mapping[str, Any], extras: Mapping[str, Any]) -> dict[str, s
     """
     reward, fees = extras.get("reward"), extras.get("totalFees")
     size, weight = block["size"], block["weight"]
-    subsidy_sat = reward - fees if isinstance(reward, int) and isinstance(fees, int) else -1
+    subsidy_sat = reward - fees if isinstance(reward, int) and isinstance(fees, int) and fees >= 0 else -1
     is_whole = isinstance(size, int) and isinstance(weight, int) and (weight - size) % 3 == 0
     return {
         "subsidy_sat": str(subsidy_sat) if subsidy_sat >= 0 else "",

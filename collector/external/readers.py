@@ -61,7 +61,7 @@ def read_rows(
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DecodeError(f"{path} cannot be unpacked: {error}; fetch it anew") from None
     except OSError as error:
-        raise DecodeError(f"cannot read {path}: {error.strerror}") from None
+        raise DecodeError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def open_text(path: Path, errors: str = "strict") -> TextIO:
@@ -146,7 +146,7 @@ def _from_parquet(path: Path, kind: str, theirs: Mapping[str, str]) -> Iterator[
         # A text that repeats stays in memory once.
         with pq.ParquetFile(path, read_dictionary=list(names.values())) as file:
             for batch in file.iter_batches(BATCH_ROWS, columns=list(names.values())):
-                columns = {name: _texts(path, batch.column(theirs)) for name, theirs in names.items()}
+                columns = {name: _texts(path, theirs, batch.column(theirs)) for name, theirs in names.items()}
                 for number in range(len(batch)):
                     texts = {name: values[number] for name, values in columns.items()}
                     yield row_of(f"{path}, row {n_read + number + 1}", texts, kind)
@@ -171,29 +171,39 @@ def _check_unfolded(path: Path, file: pq.ParquetFile, names: Iterable[str]) -> N
             raise DecodeError(f"{path}: column {name} holds several values in a row; one is needed")
 
 
-def _texts(path: Path, column: pa.Array) -> list[str]:
-    """Return the values of a Parquet column as texts; a null is an empty text, as in a CSV file.
+def _texts(path: Path, name: str, column: pa.Array) -> list[str]:
+    """Return the values of a Parquet column `name` as texts; a null is an empty text, as in a CSV file.
 
-    Raises DecodeError for a value that is too long.
+    Raises DecodeError for a value that is too long, or that Python cannot hold, such as a time after the
+    year 9999 or in a zone that nobody knows.
     """
     if isinstance(column, pa.DictionaryArray):
         lengths = pc.binary_length(column.dictionary)
         if len(lengths) and (pc.max(lengths).as_py() or 0) > MAX_TEXT_CHARACTERS:
-            raise DecodeError(f"{path} has a value of more than {MAX_TEXT_CHARACTERS:,} bytes")
-    return ["" if value is None else str(value) for value in column.to_pylist()]
+            raise DecodeError(f"{path}, column {name} has a value of more than {MAX_TEXT_CHARACTERS:,} bytes")
+    try:
+        return ["" if value is None else str(value) for value in column.to_pylist()]
+    except UnicodeDecodeError:
+        raise
+    except (ArithmeticError, LookupError, ValueError) as error:
+        raise DecodeError(
+            f"{path}, column {name} has a value of type {column.type} that cannot be read: {error}"
+        ) from None
 
 
 def _positions(path: Path, header: Sequence[str], kind: Kind, theirs: Mapping[str, str]) -> dict[str, int]:
     """Map each column of `kind` that a file has to its position in the file's line of names, `header`.
 
     `theirs` gives the file's names of some columns. Raises DecodeError if a column is missing that the kind
-    needs.
+    needs, or if several columns have the name of one that is read.
     """
     names = [name.strip() for name in header]
     positions = {}
     for column, field in kind.columns.items():
         wanted = (theirs[column],) if column in theirs else field.names
         found = [name for name in wanted if name in names]
+        if found and names.count(found[0]) > 1:
+            raise DecodeError(f"{path} has several columns {found[0]}; rename those that are not meant")
         if found:
             positions[column] = names.index(found[0])
         elif column in theirs or not field.may_lack:

@@ -103,6 +103,16 @@ def test_files_of_one_call_go_on_from_each_other(run: Run, tmp_path: Path) -> No
     assert sorted(row["height"] for row in rows) == [2, 3, 4, 5, 6]
 
 
+def test_headers_above_every_height_are_refused(run: Run, tmp_path: Path) -> None:
+    """A height that no column holds is refused with the file's name, and no dataset is made."""
+    path = tmp_path / "h.bin"
+    path.write_bytes(b"".join(chain_of(3)[1:]))
+
+    status, said = run("headers", "regtest", path, "--first-height", "99999999999")
+    assert (status, "h.bin ends above height 10,000,000" in said) == (1, True)
+    assert not (tmp_path / "ds").exists()
+
+
 def test_packed_and_hex_headers_are_the_same_rows(tmp_path: Path) -> None:
     """The same headers raw, packed with zstd, and in hex line by line."""
     headers = chain_of(4)

@@ -157,6 +157,7 @@ def test_prices_by_day_from_csv(dataset: Dataset, tmp_path: Path) -> None:
         ("labels", "height,pool\n1,a\n1,b\n", "as an earlier one is"),
         ("labels", 'height,pool\n1,a\n2,"b\n', "unexpected end of data"),
         ("labels", 'height,pool\n1,"a\n2,b\n3,"c"\n', "is no table: ',' expected after"),
+        ("labels", "height,pool,pool\n1,a,b\n", "has several columns pool; rename"),
         ("prices", "date,price\n2016-01-06,nan\n", "is no price"),
         ("prices", "date,price\n2016-13-06,4\n", "day_at"),
         ("prices", "date,price\n2016-01-06,-4\n", "is no price"),
@@ -202,6 +203,43 @@ def test_an_origin_is_demanded(dataset: Dataset, tmp_path: Path) -> None:
         import_file(dataset, "arrivals", path, ORIGIN._replace(url="notaurl"))
     with pytest.raises(SettingsError, match="no short name"):
         import_file(dataset, "arrivals", path, ORIGIN._replace(source="../x"))
+
+
+@pytest.mark.parametrize("name", ["licence", "url"])
+def test_an_origin_is_text(name: str, dataset: Dataset, tmp_path: Path) -> None:
+    """Bytes of the command line that are not UTF-8 are refused before anything is stored."""
+    path, strange = written(tmp_path, ARRIVALS), os.fsdecode(b"https://example.org/\xff")
+
+    with pytest.raises(SettingsError, match=f"--{name} .* is not text in UTF-8"):
+        import_file(dataset, "arrivals", path, ORIGIN._replace(**{name: strange}))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (pa.array([2**62], pa.timestamp("us")), r"timestamp\[us\] that cannot be read: date value out of"),
+        (pa.array([2**30], pa.date32()), r"date32\[day\] that cannot be read: days="),
+        (pa.array([2**62], pa.duration("s")), r"duration\[s\] that cannot be read"),
+        (pa.array([9**9], pa.timestamp("s", "Europe/Nope")), "cannot be read: .*Europe/Nope"),
+    ],
+)
+def test_a_time_that_cannot_be_held_is_refused(values: pa.Array, said: str, tmp_path: Path) -> None:
+    """A Parquet file may hold times beyond the calendar, and zones that there are not."""
+    path = tmp_path / "labels.parquet"
+    pq.write_table(pa.table({"height": [1], "label": ["a"], "date": values}), path)
+
+    with pytest.raises(DecodeError, match=rf"labels\.parquet, column date has a value of type .*{said}"):
+        read_rows("labels", path)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Nothing says which of two Parquet columns called `label` is meant."""
+    path = tmp_path / "labels.parquet"
+    columns = [pa.array([1]), pa.array(["a"]), pa.array(["b"])]
+    pq.write_table(pa.table(columns, names=["height", "label", "label"]), path)
+
+    with pytest.raises(DecodeError, match="has several columns label"):
+        read_rows("labels", path)
 
 
 @settings(max_examples=100, deadline=None)

@@ -107,7 +107,17 @@ def test_blocks_of_mempool_space_are_read_from_its_answer(dataset: Dataset, tmp_
     assert row["header_time"].timestamp() == 1755911586
 
 
-@pytest.mark.parametrize("change", [{"id": 5}, {"extras": []}, {"bits": None}, {"timestamp": "soon"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": 5},
+        {"extras": []},
+        {"bits": None},
+        {"timestamp": "soon"},
+        {"extras": {"pool": {"name": "\ud800"}}},
+        {"extras": {"reward": int("9" * 4300), "totalFees": -1}},
+    ],
+)
 def test_blocks_that_mempool_space_would_not_tell_are_refused(
     change: dict[str, object], tmp_path: Path
 ) -> None:
