@@ -21,7 +21,7 @@ from collector.errors import DatasetError, DecodeError, RowRefused, WrongUsage
 from collector.external import fields
 from collector.external.kinds import KINDS, Value, Values
 from collector.external.readers import NO_NAMES, read_rows
-from collector.log import excerpt, printable
+from collector.log import counted, excerpt, printable
 
 STEM_DIGITS: Final = 16
 HASH_BYTES: Final = 32
@@ -105,14 +105,16 @@ def read_import(
 def store_import(dataset: Dataset, file: ImportFile) -> Imported:
     """Store the rows of a file that the dataset lacks, and return the counts; store no file twice.
 
-    Raises DatasetError when a row contradicts one that the same source gave before. Nothing of the file is
-    stored when it raises anything, as at Ctrl-C. What a kill leaves is removed by the next call.
+    Raises DatasetError when a row contradicts one that the same source gave before, or when the file was
+    imported before and other rows were read from it. Nothing of the file is stored when it raises anything,
+    as at Ctrl-C. What a kill leaves is removed by the next call.
     """
     key = (file.origin.source, file.kind, file.about["file_sha256"])
     with dataset.backfill_lock():
         dataset.remove_unfinished_files()
         sources = dataset.read(EXTERNAL_SOURCES).to_pylist()
         if any((row["source"], row["kind"], row["file_sha256"]) == key for row in sources):
+            _refuse_other_reading(file, _new_rows(dataset, file))
             return Imported(file.table.name, len(file.rows), 0)
         stem = f"import-{file.origin.source}-{file.about['file_sha256'].hex()[:STEM_DIGITS]}"
         _remove(dataset, file, stem)
@@ -206,6 +208,16 @@ def _new_rows(dataset: Dataset, file: ImportFile) -> list[Values]:
                 f"word; import a newer edition as a source of its own: --source {typed['source']}-2"
             )
     return new
+
+
+def _refuse_other_reading(file: ImportFile, new: Sequence[Values]) -> None:
+    """Raise DatasetError if `new` has rows, which the dataset lacks although the file was imported before."""
+    if new:
+        raise DatasetError(
+            f"{printable(file.about['file_name'])} was imported from {file.origin.source} before, and read "
+            f"otherwise: {counted(len(new), 'row')} of it would be new; the first reading stays; import it "
+            f"as a source of its own: --source {file.origin.source}-2"
+        )
 
 
 def _key(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:

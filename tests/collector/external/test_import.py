@@ -117,6 +117,28 @@ def test_a_source_that_contradicts_itself_is_refused(dataset: Dataset, tmp_path:
     assert import_file(dataset, "arrivals", other, ORIGIN._replace(source="another")).n_new == 3
 
 
+def test_a_file_that_is_read_in_another_way_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    """Corrected columns or another currency never seem to be stored when the first reading stays."""
+    path = written(tmp_path, "day,a,b\n2020-01-01,7000,7200\n2020-01-02,7000,7000\n")
+
+    def prices(close: str, currency: str = "USD") -> Imported:
+        file = read_import("prices", path, ORIGIN, currency=currency, theirs={"close": close})
+        return store_import(dataset, file)
+
+    assert (prices("a").n_new, prices("a").n_new) == (2, 0)
+    with pytest.raises(
+        DatasetError, match=r"row 1: .*close was 7000\.0, is now 7200\.0.*--source somebody-2"
+    ):
+        prices("b")
+    with pytest.raises(
+        DatasetError, match=r"file\.csv was imported from somebody before, and read otherwise: 2"
+    ):
+        prices("a", "EUR")
+
+    assert [row["close"] for row in dataset.read(EXTERNAL_PRICES).to_pylist()] == [7000, 7000]
+    assert len(dataset.read(EXTERNAL_SOURCES)) == 1
+
+
 def test_a_contradiction_shows_both_values(dataset: Dataset, tmp_path: Path) -> None:
     """The error names the row of the file, what was said before and what the file says now."""
     import_file(dataset, "labels", written(tmp_path, "height,pool\n4,a\n5,F2Pool\n"), ORIGIN)
