@@ -1,6 +1,7 @@
 """Test that what our nodes saw can be written for others, and read in again unchanged."""
 
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from collector.dataset.schema import (
     EXTERNAL_STALE_BLOCKS,
     hash_hex,
 )
+from collector.external.exports import lost_blocks
 from collector.external.header_files import header_bytes
 from tests.collector.check.made_dataset import Rows, header, make_rows
 from tests.gpuhash.header_chains import EASIEST, hash_of, mined
@@ -137,3 +139,42 @@ def test_the_only_chain_of_a_dataset_is_taken(
     there = ("--dataset", str(tmp_path / "new"))
     assert run(monkeypatch, "import", str(out), "--from", "bitcoin-data", *there) == 0
     assert [path.name for path in (tmp_path / "new").glob("chain=*")] == ["chain=main"]
+
+
+HEAVY, LIGHT = 0x1B00FFFF, 0x1D00FFFF  # a block of the first has the work of 65,536 of the second
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("tree", "came", "lost"),
+    [
+        # A block of full difficulty, and two of the least one: more blocks, less work.
+        ("a100-H b101aH c101aL d102cL", "abcd", "dc"),
+        ("a100-H b101aH c101aL d102cH", "abcd", "b"),
+        # Two branches with the same work: neither has lost, at any of its heights.
+        ("a100-H b101aH c102bH d101aH e102dH", "abcde", ""),
+        ("a100-H b101aH c102bH d101aH e102dH f103eH", "abcdef", "cb"),
+        # At the height of the tip a block with less work has lost, one with as much has not.
+        ("a100-H b101aH c101aL d101aH", "abcd", "c"),
+        # The parent of d is missing: the chain begins again below it, with the block that came first.
+        ("a100-H e100-H b101aH c101aH d103xH", "eacbd", "be"),
+        ("a100-H e100-H b101aH c101aH d102xH", "aecbd", "cbe"),
+        # A block as high as the tip whose ancestors are missing may belong to anything.
+        ("a100-H b101aH c102bH d102xH", "abcd", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_branch_with_least_work_is_stale(tree: str, came: str, lost: str) -> None:
+    """Work decides, not height. A block is its name, height, parent and work; `came` is their order."""
+    hashes = {name: name.encode() * 32 for name in "-abcdefx"}
+    blocks = [
+        {"block_hash": hashes[each[0]], "height": int(each[1:4]), "prev_hash": hashes[each[4]]}
+        | {"bits": HEAVY if each[5] == "H" else LIGHT}
+        for each in tree.split()
+    ]
+    seen_at = {hashes[name]: FIRST + timedelta(seconds=at) for at, name in enumerate(came)}
+
+    found = lost_blocks(blocks, seen_at)
+
+    assert "".join(chr(block["block_hash"][0]) for block in found) == lost
+    assert found == lost_blocks(reversed(blocks), seen_at)
