@@ -1,18 +1,20 @@
 """Write rows of a relation as a table for people, or as CSV or JSON for programs.
 
 Hashes are shown in display order, as RPC writes them; other bytes in hex, in their own order. Null is an
-empty field in CSV and `null` in JSON. Times are ISO 8601 in UTC, lists are JSON. Strangers write some of
-the texts, such as coinbase texts. JSON keeps them exact, and escapes all that is not ASCII. Tables and CSV
-show U+FFFD for control and format characters; CSV puts an apostrophe before a text that begins like a
-formula.
+empty field in CSV and `null` in JSON. Times are ISO 8601 in UTC, intervals are its durations, lists are
+JSON, and a map is a list of pairs. Strangers write some of the texts, such as coinbase texts. JSON keeps
+them exact, and escapes all that is not ASCII. Tables and CSV show U+FFFD for control and format characters;
+CSV puts an apostrophe before a text that begins like a formula.
 """
 
 import csv
 import datetime as dt
+import itertools
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from rich.console import Console
@@ -61,14 +63,17 @@ def plain(value: Any, column: str = "") -> Any:
             shown = int(value) if value == value.to_integral_value() else str(value)
         case float() if not math.isfinite(value):
             shown = str(value)
-        case list():
+        case tuple() if hasattr(value, "nanoseconds"):  # Arrow's MonthDayNano
+            months, days, nanoseconds = value
+            shown = f"P{months}M{days}DT{Decimal(nanoseconds) / 10**9:f}S"
+        case list() | tuple():
             shown = [plain(item, column) for item in value]
         case dict():
             shown = {key: plain(item, key) for key, item in value.items()}
         case bool() | int() | float() | str() | None:
             shown = value
         case _:
-            shown = str(value)  # an interval or a time of day, which no mart has but a query may ask for
+            shown = str(value)  # a time of day, which no mart has but a query may ask for
     return shown
 
 
@@ -86,7 +91,15 @@ def rows_of(reader: "pa.RecordBatchReader") -> Iterator[Row]:
 
 
 def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
-    """Write rows to `out` as a JSON array of objects, one per line, in ASCII."""
+    """Write rows to `out` as a JSON array of objects, one per line, in ASCII.
+
+    Raises DatabaseError where two columns have one name, because an object has it once.
+    """
+    if len(set(columns)) < len(columns):
+        twice = next(name for name in columns if columns.count(name) > 1)
+        raise DatabaseError(
+            f"two columns are called {twice}; name one otherwise with AS, or use --format csv"
+        )
     separator = "[\n"
     for row in rows:
         record = {column: plain(value, column) for column, value in zip(columns, row, strict=True)}
@@ -96,10 +109,12 @@ def write_json(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Row], out: TextIO) -> None:
-    """Write rows to `out` as CSV with a header.
+    """Write rows to `out` as CSV with a header; of a query's plan, which EXPLAIN returns, a row per line.
 
     No text can act on a terminal or be a spreadsheet's formula.
     """
+    if tuple(columns) == PLAN_COLUMNS:
+        rows = _plan_lines(rows)
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(inert_field, columns))
     writer.writerows(map(inert_field, row, columns) for row in rows)
@@ -128,9 +143,16 @@ def write_table(
 
 def _print_plan(rows: Iterable[Row], console: Console) -> None:
     """Print rows of PLAN_COLUMNS: the name of a plan, then its lines, of which none is wrapped."""
-    for name, plan in rows:
-        for line in (f"{name}:", *str(plan).rstrip("\n").split("\n")):
+    for name, lines in itertools.groupby(_plan_lines(rows), key=itemgetter(0)):
+        for line in (f"{name}:", *map(itemgetter(1), lines)):
             console.print(Text(inert(line)), soft_wrap=True)
+
+
+def _plan_lines(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield for rows of PLAN_COLUMNS the name of the plan and a line of it, for each line."""
+    for name, plan in rows:
+        for line in str(plan).rstrip("\n").split("\n"):
+            yield name, line
 
 
 def _field(value: Any, column: str) -> str:

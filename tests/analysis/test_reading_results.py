@@ -235,6 +235,39 @@ def test_a_value_that_cannot_be_shown_is_one_sentence(folder: Path, query: str) 
     assert "Traceback" not in found.stderr
 
 
+def test_a_plan_in_csv_has_a_row_per_line(folder: Path) -> None:
+    """The drawing of a plan is not run together, and `sql` prints the same lines as a table."""
+    words = ("sql", "EXPLAIN SELECT 1", "--database", folder / "a.duckdb")
+
+    rows = list(csv.DictReader(run(*words, "--format", "csv").stdout.splitlines()))
+
+    assert {row["explain_key"] for row in rows} == {"physical_plan"}
+    drawn = [row["explain_value"] for row in rows]
+    assert len(drawn) > 3
+    assert ["physical_plan:", *drawn] == run(*words).stdout.splitlines()
+
+
+def test_intervals_and_maps_have_a_form_that_others_read(folder: Path) -> None:
+    """An interval is a duration of ISO 8601, and a map a list of pairs."""
+    query = "SELECT INTERVAL '1 month 2 days' AS i, INTERVAL '-1.5 s' AS s, MAP {1: 'a'} AS m"
+    database = ("--database", folder / "a.duckdb")
+
+    found = json.loads(run("sql", query, *database, "--format", "json").stdout)
+    assert found == [{"i": "P1M2DT0S", "s": "P0M0DT-1.5S", "m": [[1, "a"]]}]
+    in_csv = run("sql", query, *database, "--format", "csv").stdout
+    assert in_csv == 'i,s,m\nP1M2DT0S,P0M0DT-1.5S,"[[1, ""a""]]"\n'
+
+
+def test_two_columns_of_one_name_are_no_json(folder: Path) -> None:
+    """A JSON object would lose one of them; CSV has both."""
+    words = ("sql", "SELECT 1 AS a, 2 AS a", "--database", folder / "a.duckdb", "--format")
+
+    assert run(*words, "csv").stdout == "a,a\n1,2\n"
+    refused = run(*words, "json")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "two columns are called a; name one otherwise with AS" in refused.stderr
+
+
 def test_a_hash_that_is_shown_can_be_asked_for(folder: Path) -> None:
     """The condition that the help and the README name finds the row of a hash as `show` prints it."""
     database = ("--database", folder / "a.duckdb")
