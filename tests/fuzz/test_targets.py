@@ -1,11 +1,16 @@
 """Run the fuzz targets for a bounded number of inputs: arbitrary bytes, and seeds with a few changes."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bitcoin.core import CTransaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from collector.codec.block import decode_block
+from collector.codec.transaction import decode_transaction
+from collector.mempool.sync import parse_event
 from tests.fuzz import __main__ as command
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
@@ -61,6 +66,28 @@ def test_changed_seeds_break_nothing(
 def test_changed_seeds_are_sealed(data: bytes, edits: list[tuple[float, str, bytes]]) -> None:
     """Every received message comes out in a Parquet file, as rows or as a reject, also if it is damaged."""
     TARGETS["sealed"](edited(data, edits))
+
+
+# What a target's bytes are read with, and what it compares; a refusal ends a target without an error.
+READERS: dict[str, list[Callable[[bytes], object]]] = {
+    "transaction": [decode_transaction, CTransaction.deserialize],
+    "block": [decode_block],
+    "event": [lambda data: parse_event(data, 7, 9)],
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_seed_is_refused(name: str) -> None:
+    """A target that refuses everything would fail on nothing; the seeds are read by both sides of it."""
+    for seed in seeds(None)[name]:
+        assert all(read(seed) for read in READERS[name])
+
+
+def test_no_real_bytes_are_refused(data_dir: Path) -> None:
+    """Real blocks and transactions are read by both sides of their targets."""
+    for name, readers in READERS.items():
+        for example in seeds(data_dir)[name]:
+            assert all(read(example) for read in readers)
 
 
 def test_real_bytes_are_read(data_dir: Path) -> None:
