@@ -145,6 +145,16 @@ unhex(printf('%08x', block_height) || repeat('ff', 28));
 -- Test
 select octet_length(label_block_key(610683)) = 32 and label_block_key(1) != label_block_key(2);
 
+-- Whether a hash is in the sample that keeps one hash in sample_every, a power of two below 2^40: the lowest ones.
+create macro is_in_sample(hash, sample_every) as
+hash <= unhex(printf('%010x', 1099511627776 // sample_every - 1) || repeat('ff', 27));
+-- Test
+select
+    is_in_sample(unhex('ffffffffffff'), 1)
+    and is_in_sample(unhex('3fffffffffff'), 4)
+    and not is_in_sample(unhex('400000000000'), 4)
+    and is_in_sample(unhex('0000000001ff'), 549755813888);
+
 -- The sources that a result rests on, each once and in order, from a list of sources.
 create macro sources_of(sources) as
 list_sort(list_distinct(sources));

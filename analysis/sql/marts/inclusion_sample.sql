@@ -3,10 +3,10 @@ summary = "Pairs of a block and a transaction that waited for it: was it taken, 
 method = """
 Pairs of a measured, non-empty block of the active chain and a transaction that was waiting at its cut, taken or left,
 at the node that connected the block first of those whose mempool is known. Only transactions whose entry was pushed, so
-that their waiting time is known, and whose fee is known. Of each UTC day, every sample_every-th stay in the order of
-entry is kept, taken or left (inclusion_thinning); ranks and areas under curves do not depend on that. Each factor is
-the transaction's rank among the pairs of its block, as (rank - 0.5) / pairs with ties at their mean, so it lies between
-0 and 1 in every block and can be compared between blocks.
+that their waiting time is known, and whose fee is known. Of these, the txid alone decides which are kept: about one in
+sample_every (inclusion_thinning), taken or left, the same ones at every node. A txid is a hash, so it tells nothing of
+ranks or areas under curves. Each factor is the transaction's rank among the pairs of its block, as (rank - 0.5) / pairs
+with ties at their mean, so it lies between 0 and 1 in every block and can be compared between blocks.
 """
 cost = """
 Five ranks of every pair within its block are five sorts of the sample, which has at most about a million pairs.
@@ -77,7 +77,7 @@ sampled as (
         and stay.first_seen_kind = 'pushed'
         and stay.fee_sat is not null
         and stay.vsize_vb > 0
-        and stay.stay_no % inclusion_thinning.sample_every = 0
+        and is_in_sample(stay.txid, inclusion_thinning.sample_every)
 ),
 
 -- The cuts of a node and day are numbered without a gap.

@@ -1,15 +1,15 @@
 /*
-summary = "Every how many-th stay in a mempool inclusion_sample keeps."
+summary = "Of how many transactions inclusion_sample keeps one."
 method = """
 A block and each transaction that waited for it at one node are a pair. Where there are more than max_pairs pairs
-(block_mempool), only every second, fourth, eighth, ... stay is kept, so that at most max_pairs pairs are left. A power
-of two changes seldom, and only then is the whole sample drawn anew.
+(block_mempool), about one transaction in 2, 4, 8, ... is kept, so that about max_pairs pairs are left at most. A power
+of two changes seldom, and a higher one keeps a part of what a lower one kept.
 """
 grain = ["sample_every"]
 [parameters]
 max_pairs = {value = 1000000, doc = "most pairs that are kept, about"}
 [columns]
-sample_every = "BIGINT  a stay is kept where its stay_no is a multiple of this; 1 keeps all"
+sample_every = "BIGINT  a transaction is kept where its txid is in the lowest part in this many of all txids; 1 keeps all"
 */
 with
 
