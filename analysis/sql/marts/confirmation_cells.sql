@@ -15,7 +15,7 @@ delay_grid_s = {value = "0 1 2 5 10 30 60 120 300 600 1200 1800 3600 7200 14400 
 [columns]
 day = "DATE  UTC day of entry"
 decile = "BIGINT  1 pays least, 10 most; 0 where the feerate is not known"
-wait_no = "BIGINT  cut_no of the block after its entry; 0 when there was none"
+wait_no = "BIGINT  block interval of entry, the same number at every node: wait_no of confirmation_spells"
 outcome = "VARCHAR  mined, replaced, expired, other or censored"
 delay_s = "DOUBLE  s from entry to the end, or to the end of observation; rounded up"
 n_spells = "BIGINT  spells that are alike in all this"
