@@ -15,6 +15,7 @@ epoch_blocks = {value = 2016, doc = "blocks of one difficulty"}
 [columns]
 block_hash = "BLOB  header hash, internal byte order"
 height = "INTEGER  height of the block; 0 is the genesis block"
+epoch = "INTEGER  height / 2,016, rounded down"
 difficulty = "DOUBLE  difficulty, 1 for the target of the first blocks; null for a header without a target"
 expected_hashes = "DOUBLE  hashes that a block of this difficulty takes on average"
 target_told_by = "VARCHAR  source of the target: observed, backfilled, or the name of an imported source"
@@ -72,6 +73,7 @@ blocks as (
 select
     blocks.block_hash,
     blocks.height,
+    cast(blocks.height // getvariable('epoch_blocks') as integer) as epoch,
     blocks.difficulty,
     blocks.difficulty * 281474976710656.0 / 65535.0 as expected_hashes,
     blocks.target_told_by,

@@ -1,8 +1,9 @@
 /*
 summary = "Evidence classes of the empty blocks of each pool."
 method = """
-Counts of empty_evidence. excluded_empty_ratio is the rate of empty blocks without the blocks, empty or not, that were
-found while nothing was waiting (fillable_empty_ratio of empty_rate, over all); its interval is Wilson's.
+Counts of empty_evidence. Blocks with neither a coinbase nor a label, from which to find the pool, count for 'all'
+alone. excluded_empty_ratio is the rate of empty blocks without the blocks, empty or not, that were found while nothing
+was waiting (fillable_empty_ratio of empty_rate, over all); its interval is Wilson's.
 """
 grain = ["pool"]
 [columns]
@@ -24,8 +25,10 @@ with
 blocks_of as (
     select
         empty_evidence.evidence,
-        unnest([block_intervals.pool, 'all']) as pool
+        unnest(if(block_pool.is_attributable, [block_pool.pool, 'all'], ['all'])) as pool
     from block_intervals
+    inner join block_pool
+        on block_intervals.block_hash = block_pool.block_hash
     left join empty_evidence
         on block_intervals.block_hash = empty_evidence.block_hash
     where block_intervals.is_active

@@ -3,12 +3,13 @@ summary = "How often empty and other blocks are found per second, by the time si
 method = """
 Cause-specific hazards of a piecewise-constant model. The time since the parent is cut at `edges_s`; in each bin the
 rate is the number of blocks found divided by the seconds in which the network had not yet found the next block. Every
-timed interval that ends with a block of owner_intervals counts as exposure, whoever found it, so the rates of the
-owners add up to those of 'all'. Mining without memory that is never empty has the same rate of other blocks in all
-bins, and none of empty ones. Empty blocks in the first bins, and fewer others there, mean that a pool mines before it
-has validated and filled a block. The interval of a rate is Garwood's for a Poisson count
-(analysis/stats/count_tests.py). Clocks are those of empty_timing; intervals below zero are left out. An empty block
-found while nothing was waiting counts as neither kind, but its exposure counts.
+timed interval that ends with a block of owner_intervals counts as exposure, whoever found it. The rates of the owners
+leave out intervals that end with a block that cannot be attributed; where there is none, they add up to those of 'all'.
+Mining without memory that is never empty has the same rate of other blocks in all bins, and none of empty ones. Empty
+blocks in the first bins, and fewer others there, mean that a pool mines before it has validated and filled a block. The
+interval of a rate is Garwood's for a Poisson count (analysis/stats/count_tests.py). Clocks are those of empty_timing;
+intervals below zero are left out. An empty block found while nothing was waiting counts as neither kind, but its
+exposure counts.
 """
 grain = ["grouped_by", "owner", "clock", "from_s"]
 [parameters]
@@ -20,7 +21,7 @@ clock = "VARCHAR  arrival, or header as a fallback"
 from_s = "DOUBLE  s, where the bin begins, itself included"
 to_s = "DOUBLE  s, where it ends; null for the last"
 n_at_risk = "BIGINT  intervals that lasted until the bin began"
-exposure_s = "DOUBLE  s, total time in the bin before the next block was found, whole network"
+exposure_s = "DOUBLE  s, total time in the bin before the next block was found, by any owner"
 n_empty = "BIGINT  empty blocks of the owner found in the bin"
 n_nonempty = "BIGINT  other blocks of the owner found in the bin"
 empty_per_s = "DOUBLE  empty blocks per second; null without exposure"
@@ -61,6 +62,7 @@ clocked as (
 exposures as (
     select
         clocked.clock,
+        clocked.owner = 'all' as is_of_all,
         bins.from_s,
         bins.to_s,
         count(*) as n_at_risk,
@@ -68,8 +70,8 @@ exposures as (
     from clocked
     inner join bins
         on clocked.clock_s >= bins.from_s
-    where clocked.grouped_by = 'pool' and clocked.owner = 'all'
-    group by clocked.clock, bins.from_s, bins.to_s
+    where clocked.grouped_by = 'pool'
+    group by clocked.clock, clocked.owner = 'all', bins.from_s, bins.to_s
 ),
 
 found as (
@@ -107,7 +109,8 @@ counts as (
         coalesce(found.n_nonempty, 0) as n_nonempty,
         nullif(exposures.exposure_s, 0) as positive_s
     from owners
-    cross join exposures
+    inner join exposures
+        on exposures.is_of_all = (owners.owner = 'all')
     left join found
         on
             owners.grouped_by = found.grouped_by

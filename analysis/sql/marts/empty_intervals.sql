@@ -1,16 +1,17 @@
 /*
 summary = "Empty blocks per pool: how many, and whether they follow their parent sooner than others."
 method = """
-Blocks of the active chain. The rate of empty blocks has Wilson's 95 % interval. Intervals are
-block_intervals.interval_s, from arrival to arrival; a block without one is counted but not timed. Empty and non-empty
-intervals are compared by the Mann-Whitney U test (two-sided, ties corrected) and the rank-biserial correlation
-2 U / (n m) - 1, where U counts the pairs in which the empty block took longer: -1 when every empty block came faster
-than every other, 0 when neither kind tends to be faster. With fewer than min_timed timed blocks of either kind there is
-no test, and enough_data is false. Of many pools some have a small p_value by chance, and all are measured on one chain.
-adjusted_p_value is Holm's (1979): it keeps the chance of even one false claim below the level, however the tests
-depend on each other. The report corrects its claims about pools in the same way. 'all' is a separate question and is
-not corrected. Medians have the interval of order statistics (median_interval), which assumes independent intervals.
-Every block counts here, even where nothing was waiting; empty_timing and empty_rate leave those out.
+Blocks of the active chain. Those with neither a coinbase nor a label, from which to find the pool, count for 'all'
+alone. The rate of empty blocks has Wilson's 95 % interval. Intervals are block_intervals.interval_s, from arrival to
+arrival; a block without one is counted but not timed. Empty and non-empty intervals are compared by the Mann-Whitney U
+test (two-sided, ties corrected) and the rank-biserial correlation 2 U / (n m) - 1, where U counts the pairs in which
+the empty block took longer: -1 when every empty block came faster than every other, 0 when neither kind tends to be
+faster. With fewer than min_timed timed blocks of either kind there is no test, and enough_data is false. Of many pools
+some have a small p_value by chance, and all are measured on one chain. adjusted_p_value is Holm's (1979): it keeps the
+chance of even one false claim below the level, however the tests depend on each other. The report corrects its claims
+about pools in the same way. 'all' is a separate question and is not corrected. Medians have the interval of order
+statistics (median_interval), which assumes independent intervals. Every block counts here, even where nothing was
+waiting; empty_timing and empty_rate leave those out.
 """
 grain = ["pool"]
 [parameters]
@@ -46,22 +47,15 @@ with
 
 blocks_of as (
     select
-        pool,
-        pool_name,
-        is_empty,
-        interval_s,
-        [told_by, emptiness_told_by, nullif(clock, 'own')] as told_by
+        unnest(if(block_pool.is_attributable, [block_pool.pool, 'all'], ['all'])) as pool,
+        unnest(if(block_pool.is_attributable, [block_pool.pool_name, 'all blocks'], ['all blocks'])) as pool_name,
+        block_intervals.is_empty,
+        block_intervals.interval_s,
+        [block_intervals.told_by, block_intervals.emptiness_told_by, nullif(block_intervals.clock, 'own')] as told_by
     from block_intervals
-    where is_active and is_empty is not null
-    union all
-    select
-        'all' as pool,
-        'all blocks' as pool_name,
-        is_empty,
-        interval_s,
-        [told_by, emptiness_told_by, nullif(clock, 'own')] as told_by
-    from block_intervals
-    where is_active and is_empty is not null
+    inner join block_pool
+        on block_intervals.block_hash = block_pool.block_hash
+    where block_intervals.is_active and block_intervals.is_empty is not null
 ),
 
 counts as (

@@ -4,7 +4,8 @@ method = """
 Blocks of the active chain of which it is known whether they are empty, with Wilson's 95 % interval (E. B. Wilson,
 1927). fillable_* leave out all blocks, empty or not, at which the mempool is known to have been empty, because nobody
 could have filled them. Where the mempool was not observed, nothing can be left out and both rates are the same. Days
-are those of the header time.
+are those of the header time. Blocks with neither a coinbase nor a label, from which to find the pool, count in the
+grouping 'network' alone.
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]

@@ -4,10 +4,12 @@ method = """
 Paper: H = D * 2^48 / ((2^16 - 1) * 600), where D is the mean difficulty of the period's blocks (arXiv:1902.07549). This
 is what the network would need to find one block in 600 s; a pool has its share of it. Observed: the hashes that the
 blocks found stand for, divided by the time they took, from the header time of the first block's parent to that of the
-last block. Blocks whose parent is not in the dataset are not timed, and their hashes are not counted. Waiting times
-for blocks are exponential, so the network's 95 % interval comes from Gamma(n) for n timed blocks; a pool's interval
-comes from the number of its blocks in that time, Gamma(k) to Gamma(k + 1) (F. Garwood, 1936). Unknown has a row of its
-own: any owner may have a part of it. Header times are wrong by minutes, which the interval of a day does not show.
+last block. Blocks whose parent is not in the dataset are not timed, and their hashes are not counted. Waiting times for
+blocks are exponential, so the network's 95 % interval comes from Gamma(n) for n timed blocks; a pool's interval comes
+from the number of its blocks in that time, Gamma(k) to Gamma(k + 1) (F. Garwood, 1936). Unknown has a row of its own:
+any owner may have a part of it. Blocks of which nobody tells a coinbase or a label count in the grouping 'network'
+alone: in the others, shares, time and difficulty are those of the other blocks. Header times are wrong by minutes,
+which the interval of a day does not show.
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]
@@ -20,8 +22,8 @@ owner_name = "VARCHAR  name of the owner"
 is_unknown = "BOOLEAN  true for blocks whose pool is unknown; not an owner"
 block_count = "BIGINT  blocks on the active chain"
 timed_block_count = "BIGINT  blocks whose parent is in the dataset"
-elapsed_s = "DOUBLE  s, time that the timed blocks of all owners took"
-difficulty_block_count = "BIGINT  blocks of all owners whose difficulty is known, also those that are not timed"
+elapsed_s = "DOUBLE  s, time that the timed blocks of all owners of the grouping took"
+difficulty_block_count = "BIGINT  blocks of all owners of the grouping whose difficulty is known, also those that are not timed"
 mean_difficulty = "DOUBLE  mean over these blocks"
 paper_hashes_per_s = "DOUBLE  hashes/s, from difficulty alone, times the share of blocks"
 observed_hashes_per_s = "DOUBLE  hashes/s, from the blocks found; null without a timed block or without time"
@@ -43,8 +45,9 @@ blocks as (
         on owner_periods.block_hash = block_work.block_hash
 ),
 
-networks as (
+totals as (
     select
+        grouped_by,
         period_kind,
         period,
         min(height) as first_height,
@@ -53,8 +56,7 @@ networks as (
         count(difficulty) as difficulty_block_count,
         ordered_sum(difficulty) / nullif(count(difficulty), 0) as mean_difficulty
     from blocks
-    where grouped_by = 'network'
-    group by period_kind, period
+    group by grouped_by, period_kind, period
 ),
 
 counts as (
@@ -76,23 +78,26 @@ counts as (
 rates as (
     select
         counts.*,
-        networks.first_height,
-        networks.total_block_count,
-        networks.difficulty_block_count,
-        networks.mean_difficulty,
-        coalesce(networks.elapsed_s, 0) as elapsed_s,
-        case when networks.elapsed_s > 0 then counts.timed_hashes / networks.elapsed_s end as observed_hashes_per_s,
+        totals.first_height,
+        totals.total_block_count,
+        totals.difficulty_block_count,
+        totals.mean_difficulty,
+        coalesce(totals.elapsed_s, 0) as elapsed_s,
+        case when totals.elapsed_s > 0 then counts.timed_hashes / totals.elapsed_s end as observed_hashes_per_s,
         -- One block of the owner in this time stands for so many hashes per second.
         case
-            when networks.elapsed_s > 0 then counts.timed_hashes / counts.timed_block_count / networks.elapsed_s
+            when totals.elapsed_s > 0 then counts.timed_hashes / counts.timed_block_count / totals.elapsed_s
         end as unit_hashes_per_s,
         gamma_interval(
             cast(counts.timed_block_count as double),
             cast(counts.timed_block_count + cast(counts.grouped_by != 'network' as integer) as double)
         ) as bounds
     from counts
-    inner join networks
-        on counts.period_kind = networks.period_kind and counts.period = networks.period
+    inner join totals
+        on
+            counts.grouped_by = totals.grouped_by
+            and counts.period_kind = totals.period_kind
+            and counts.period = totals.period
 )
 
 select

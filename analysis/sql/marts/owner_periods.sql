@@ -2,8 +2,9 @@
 summary = "The periods and owners for which each block of the active chain counts; other marts group by them."
 method = """
 Each block appears once per grouping and kind of period: under its pool, its owner and its proxy group (block_owner),
-and in the grouping 'network' under 'all'; in its UTC day, in its difficulty epoch and in the whole window. This is a
-view, computed when it is read, because a table would hold twelve rows per block.
+and in the grouping 'network' under 'all'; in its UTC day, in its difficulty epoch and in the whole window. A block with
+neither a coinbase nor a label, from which to find the pool, is in the grouping 'network' alone. This is a view,
+computed when it is read, because a table would hold twelve rows per block.
 """
 is_view = true
 grain = ["grouped_by", "period_kind", "block_hash"]
@@ -42,13 +43,17 @@ owners as (
         'all' as owner,
         'all blocks' as owner_name,
         false as is_unknown,
-        block_hash,
-        height,
-        day,
-        epoch,
-        told_by
-    from block_owner
-    where grouped_by = 'pool'
+        block_pool.block_hash,
+        block_pool.height,
+        cast(chain_blocks.header_time as date) as day,
+        block_work.epoch,
+        block_pool.told_by
+    from block_pool
+    inner join chain_blocks
+        on block_pool.block_hash = chain_blocks.block_hash
+    -- It has the blocks of the active chain.
+    inner join block_work
+        on block_pool.block_hash = block_work.block_hash
 )
 
 select

@@ -1,13 +1,14 @@
 /*
 summary = "Share of blocks per pool or entity, and of the n largest together, per day, difficulty epoch and over all."
 method = """
-Share = blocks of the owner / all blocks of the period, including unknown ones, with Wilson's 95 % interval (E. B.
-Wilson, 1927). Owners are ordered by blocks, then by slug. Cumulative columns are about this owner and all before it, so
-position n gives the share of the top n. Among nearly equal owners the luckiest come first, which makes the sum of the
-top n too large; its interval is Wilson's with the lower bound moved down by twice the bias that 299 seeded bootstrap
-draws show (analysis/stats/concentration.py). The draws take about 1 ms per period and grouping, most of this mart's
-time. share_if_theirs_ratio and cumulative_if_largest_ratio are upper bounds: what the owner, or the top n, would have
-if every unknown block were theirs. A period without blocks has no row.
+Share = blocks of the owner / all blocks of the period, including unknown ones, but not those with neither a coinbase
+nor a label, from which to find the pool (block_owner); with Wilson's 95 % interval (E. B. Wilson, 1927). Owners are
+ordered by blocks, then by slug. Cumulative columns are about this owner and all before it, so position n gives the
+share of the top n. Among nearly equal owners the luckiest come first, which makes the sum of the top n too large; its
+interval is Wilson's with the lower bound moved down by twice the bias that 299 seeded bootstrap draws show
+(analysis/stats/concentration.py). The draws take about 1 ms per period and grouping, most of this mart's time.
+share_if_theirs_ratio and cumulative_if_largest_ratio are upper bounds: what the owner, or the top n, would have if
+every unknown block were theirs. A period without blocks has no row.
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]

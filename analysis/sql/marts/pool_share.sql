@@ -1,10 +1,11 @@
 /*
 summary = "Share of the active chain's blocks per pool, over the whole dataset, with a 95 % interval."
 method = """
-Share = blocks of the pool / all blocks of the active chain, including unknown ones. The interval is Wilson's score
-interval for a binomial proportion (E. B. Wilson, 1927), for each pool alone. Unknown blocks are one row of their own,
-flagged and never ranked. They belong to an unknown number of miners, so any pool's true share may be larger by as much
-as the unknown share (share_if_theirs_ratio).
+Share = blocks of the pool / all blocks of the active chain, including unknown ones, but not those with neither a
+coinbase nor a label, from which to find the pool. The interval is Wilson's score interval for a binomial proportion (E.
+B. Wilson, 1927), for each pool alone. Unknown blocks are one row of their own, flagged and never ranked. They belong to
+an unknown number of miners, so any pool's true share may be larger by as much as the unknown share
+(share_if_theirs_ratio).
 """
 grain = ["pool"]
 [columns]

@@ -9,6 +9,7 @@ columns cover only blocks on days with a price (priced_block_count) and are null
 part of the period's revenue. Where the dataset has only a part of a period, or some fees or prices are unknown, the
 sums are too small to be compared with other periods. The *_per_day rates can be compared: earnings of a block whose
 fees (and subsidy and price) are known, times the owner's blocks per 86,400 s (hashrate: timed blocks / elapsed time).
+Blocks with neither a coinbase nor a label, from which to find the pool, count in the grouping 'network' alone.
 """
 grain = ["grouped_by", "period_kind", "period", "owner"]
 [columns]
