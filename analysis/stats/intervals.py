@@ -80,10 +80,12 @@ def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
 
     It is ratio_interval on the logit scale, so that the bounds stay within 0 and 1. From 5 pairs on it
     holds the true ratio in 92 to 95 % of simulated samples; a bootstrap (BCa) does in 84 % of those of 5
-    pairs. It does so less often where a few pairs have most of the parts, or lack them: in 67 to 90 % of
-    samples of 5 to 50 pairs whose parts are beta(0.05, 5), or the reverse. Where every part is 0, or
-    every part is its whole, there is no spread. Then the result is Wilson's interval for 0, or n,
-    successes of n pairs, which is as wide as if each pair were only 0 or 1.
+    pairs. Where few pairs have any part, or few lack any, these alone show the spread: Student's t has no
+    more degrees of freedom than there are such pairs. A bound that this moves is moved no further than to
+    Wilson's for that many successes of n pairs, which is as wide as if each pair were only 0 or 1. So it
+    holds the truth in 98 to 99 % of samples in which one pair in 10 to 50 has a few parts, and in 86 to
+    98 % of samples of 5 to 50 pairs whose ratios are beta(0.05, 5), or the reverse. Where every part is 0,
+    or every part is its whole, there is no spread, and the result is Wilson's interval.
     """
     n_pairs = len(parts)
     if n_pairs < 2:  # noqa: PLR2004 - one pair has no spread
@@ -98,7 +100,18 @@ def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
         return interval
     ratio = parts.sum() / wholes.sum()
     log_odds, half = np.log(ratio / (1 - ratio)), (interval.high - ratio) / (ratio * (1 - ratio))
-    return Interval(float(1 / (1 + np.exp(half - log_odds))), float(1 / (1 + np.exp(-half - log_odds))))
+    low, high = 1 / (1 + np.exp(half - log_odds)), 1 / (1 + np.exp(-half - log_odds))
+    n_some, n_whole = np.count_nonzero(parts), np.count_nonzero(parts == wholes)
+    n_telling = min(n_some, n_pairs - n_whole)
+    if n_telling < n_pairs - 1:
+        from scipy import special  # noqa: PLC0415 - as above
+
+        half *= special.stdtrit(n_telling, (1 + CONFIDENCE) / 2)
+        half /= special.stdtrit(n_pairs - 1, (1 + CONFIDENCE) / 2)
+        bounds = wilson_intervals(np.array([n_whole, n_some], float), np.full(2, float(n_pairs)))
+        low = min(low, max(1 / (1 + np.exp(half - log_odds)), bounds[0][0]))
+        high = max(high, min(1 / (1 + np.exp(-half - log_odds)), bounds[1][1]))
+    return Interval(float(low), float(high))
 
 
 def median_interval(values: Numbers) -> Interval | None:

@@ -4,9 +4,11 @@ method = """
 The paper says that about 90 % of the top X and less than 5 % of those outside the top 2 X are accepted. The ratio of
 all blocks in feerate_age stands beside it. The verdict on `top_x` is agrees when the paper's value lies inside our 95 %
 interval, else it is above or below (ours). On `outside_2x` it is agrees when our whole interval is below the paper's
-value, above when all of it is not, else open. Without an interval the verdict is not enough data. The paper takes the
-mempool at the block's arrival and plain feerates, which is age 0 and `plain`; the other rows show how much depends on
-that choice.
+value, above when all of it is not, else open. Without an interval the verdict is not enough data. Where every block has
+the ratio 0, or every block 1, no spread shows how far it is by chance, and the interval is as wide as if each block
+took all or nothing. Then the ratio itself is compared, or else a perfect result would say less than a worse one. The
+paper takes the mempool at the block's arrival and plain feerates, which is age 0 and `plain`; the other rows show how
+much depends on that choice.
 """
 grain = ["claim", "feerate_kind", "age_s"]
 [parameters]
@@ -49,18 +51,33 @@ claims as (
         outside_2x_high_ratio as measured_high_ratio
     from feerate_age
     where pool = 'all'
+),
+
+judged as (
+    select
+        *,
+        if(measured_ratio in (0, 1), measured_ratio, measured_low_ratio) as judged_low_ratio,
+        if(measured_ratio in (0, 1), measured_ratio, measured_high_ratio) as judged_high_ratio
+    from claims
 )
 
 select
-    *,
+    claim,
+    feerate_kind,
+    age_s,
+    n_blocks,
+    paper_ratio,
+    measured_ratio,
+    measured_low_ratio,
+    measured_high_ratio,
     case
         when measured_low_ratio is null or measured_high_ratio is null then 'not enough data'
-        when claim = 'top_x' and measured_low_ratio > paper_ratio then 'above'
-        when claim = 'top_x' and measured_high_ratio < paper_ratio then 'below'
+        when claim = 'top_x' and judged_low_ratio > paper_ratio then 'above'
+        when claim = 'top_x' and judged_high_ratio < paper_ratio then 'below'
         when claim = 'top_x' then 'agrees'
-        when measured_high_ratio < paper_ratio then 'agrees'
-        when measured_low_ratio >= paper_ratio then 'above'
+        when judged_high_ratio < paper_ratio then 'agrees'
+        when judged_low_ratio >= paper_ratio then 'above'
         else 'open'
     end as verdict
-from claims
+from judged
 order by claim desc, feerate_kind, age_s

@@ -5,9 +5,10 @@ Counts of out_of_band_candidates over blocks of the active chain that could be c
 of pools whose verdict in pool_ordering is feerate are judged, if they are in that order beyond chance; for any other
 pool there are no counts, and `ordering` says why. A block in which everybody found room counts as judged, with no
 candidates. Where several nodes have a template, a candidate must be one at each of them: where everybody found room,
-nobody lost it. The interval is a jackknife over blocks as in feerate_strategy. Pools that are known to run stock
-software show what such counts are worth: their candidate_ratio is the rate of false alarms. A high ratio is a suspicion
-against nobody: it does not tell payments elsewhere from a pool's own transactions.
+nobody lost it. The interval is a jackknife over blocks (part_interval of analysis/stats/intervals.py). Where one block
+in 10 to 50 has a few candidates it holds the true ratio in 98 to 99 % of simulated samples, so it is wider than asked.
+Pools that are known to run stock software show what such counts are worth: their candidate_ratio is the rate of false
+alarms. A high ratio is a suspicion against nobody: it does not tell payments elsewhere from a pool's own transactions.
 """
 grain = ["pool"]
 [parameters]

@@ -120,6 +120,54 @@ def test_part_interval_covers_the_true_part_as_often_as_it_says(n_blocks: int, a
 
 
 @pytest.mark.parametrize(
+    ("n_blocks", "block_share", "mean"), [(20, 0.1, 3), (50, 0.05, 3), (100, 0.02, 10), (200, 0.02, 5)]
+)
+def test_part_interval_covers_a_part_that_few_blocks_have(
+    n_blocks: int, block_share: float, mean: float
+) -> None:
+    """In at least 97 % of 1,000 samples where few blocks take any, the interval holds the true ratio."""
+    rng = np.random.default_rng(7)
+    offered = np.full(n_blocks, 2500.0)
+    hits = 0
+    for _ in range(1000):
+        taken = np.where(rng.random(n_blocks) < block_share, rng.geometric(1 / mean, n_blocks), 0)
+        interval = intervals.part_interval(taken.astype(float), offered)
+        assert interval is not None
+        hits += interval.low <= block_share * mean / 2500 <= interval.high
+    assert hits >= 970
+
+
+@pytest.mark.parametrize(("n_blocks", "least"), [(5, 940), (20, 840), (50, 840)])
+def test_part_interval_covers_a_part_that_few_blocks_have_or_lack_wholly(n_blocks: int, least: int) -> None:
+    """So it is in most of 1,000 samples where the ratios are beta(0.05, 5), or the reverse."""
+    rng = np.random.default_rng(7)
+    hits = np.zeros(2)
+    for _ in range(1000):
+        offered = rng.integers(500, 3000, n_blocks)
+        taken = rng.binomial(offered, rng.beta(0.05, 5, n_blocks))
+        for reverse, parts in enumerate((taken, offered - taken)):
+            interval = intervals.part_interval(parts.astype(float), offered.astype(float))
+            assert interval is not None
+            hits[reverse] += interval.low <= abs(reverse - 0.05 / 5.05) <= interval.high
+    assert (hits >= least).all()
+
+
+@pytest.mark.parametrize("n_blocks", [5, 20, 50, 100])
+def test_one_transaction_of_one_block_tells_no_more_than_none(n_blocks: int) -> None:
+    """One taken in one block, or one left, bounds the ratio by 1 of n blocks, which is wider than 0 of n."""
+    offered = np.full(n_blocks, 10_000.0)
+    one = (np.arange(n_blocks) == 0).astype(float)
+    taken = (0 * one, one, offered - one, offered)
+    found = [interval for parts in taken if (interval := intervals.part_interval(parts, offered))]
+    none_taken, one_taken, one_left, all_taken = found
+
+    bound = stats.binomtest(1, n_blocks).proportion_ci(method="wilson").high
+    assert none_taken.high < one_taken.high == pytest.approx(bound)
+    assert all_taken.low > one_left.low == pytest.approx(1 - bound)
+    assert 0 < one_taken.low < 1e-4 < 1 - 1e-4 < one_left.high < 1
+
+
+@pytest.mark.parametrize(
     ("taken", "offered"),
     [([], []), ([5], [10]), ([5, 10, 15], [10, 20, 30]), ([0], [3]), ([0, 1], [0, 2])],
     ids=["none", "one", "equal-ratios", "one-zero", "nothing-offered"],
