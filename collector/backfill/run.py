@@ -165,7 +165,7 @@ def _hash(catalogue: Catalogue, position: Any) -> bytes:
 def _remove_leftovers(dataset: Dataset) -> None:
     """Remove what killed runs left: unfinished files, and transactions of blocks that are not stored."""
     dataset.remove_unfinished_files()
-    remove_orphaned_transactions(dataset)
+    remove_orphaned_transactions(dataset, is_backfill=True)
 
 
 def _positions_without_fees(

@@ -7,6 +7,7 @@ table refers to its rows.
 import datetime as dt
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 
 from collector.compaction.replacement import open_replacements
 from collector.compaction.run import closed_folders
@@ -29,6 +30,8 @@ def remove_bodies(dataset: Dataset, first_day: dt.date) -> Iterator[str]:
                 with dataset.replace_lock():
                     folder.rename(removed)
                     sync_folder(folder.parent)
+                    with suppress(OSError):  # other days are in it
+                        folder.parent.rmdir()  # an upload takes an empty one for a disk that is not mounted
                 shutil.rmtree(removed)
             except OSError as error:
                 raise DatasetError(

@@ -150,7 +150,7 @@ def _compact_folder(
         # A killed backfill leaves transactions without their blocks, and finds them by their file name.
         with dataset.backfill_lock() if is_of_heights else nullcontext():
             if is_of_heights:
-                remove_orphaned_transactions(dataset)
+                remove_orphaned_transactions(dataset, is_backfill=False)
             sources = sealed_files(dataset, folder)
             n_files = len(sources)
             if n_files < MIN_FILES:

@@ -152,7 +152,8 @@ class Dataset:
     def paths(self, table: "Table") -> list[Path]:
         """Return the path of every complete file of the table, sorted by name.
 
-        Raises DatasetError for a folder that this user may not list: its files would pass for removed ones.
+        Raises DatasetError where files would pass for removed ones: for a folder that this user may not list,
+        for a link to a folder that is not there, and when somebody has removed the dataset.
         """
         return sorted(path for path, is_file in self._named_like_files(table) if is_file)
 
@@ -183,6 +184,19 @@ class Dataset:
                     yield path, False
             else:
                 yield path, stat.S_ISREG(mode) and is_utf8(path)
+        self.refuse_if_gone()  # last: it may go while it is listed
+
+    def refuse_empty_folder(self, table: "Table") -> None:
+        """Raise DatasetError if the folder of a table is there and empty, as where a disk is not mounted.
+
+        Call it where the table should have files: who writes one makes the folder and at once fills it.
+        """
+        folder = self.folder / table.name
+        if folder.is_dir() and not listed(folder):
+            raise DatasetError(
+                f"{folder} is empty and had files; mount the disk that has them, or remove the folder if they"
+                " were removed"
+            )
 
     def remove_unfinished_files(self) -> None:
         """Remove the temporary files that killed writers of tables left behind.
@@ -300,14 +314,27 @@ def _paths_two_below(folder: Path) -> Iterator[Path]:
 
     Raises DatasetError for a folder that cannot be listed; `Path.glob` would take it for an empty one.
     """
-    for within in _listed(folder):
-        yield from _listed(within)
+    for within in listed(folder):
+        yield from listed(within)
 
 
-def _listed(folder: Path) -> list[Path]:
+def listed(folder: Path) -> list[Path]:
+    """Return the paths in a folder; none if there is no such folder.
+
+    Raises DatasetError where the paths would pass for removed ones: for a folder that cannot be listed, and
+    where it, or the folder around it, is a link to a folder that is not there.
+    """
     try:
         return [folder / name for name in os.listdir(folder)]  # noqa: PTH208 - iterdir is slower
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
+        for each in (folder, folder.parent):
+            if each.is_symlink() and not each.exists():
+                raise DatasetError(
+                    f"{each} is a link to a folder that is not there; its files would pass for removed ones,"
+                    " so put that folder back, or remove the link"
+                ) from None
+        return []
+    except NotADirectoryError:
         return []
     except OSError as error:
         raise DatasetError(

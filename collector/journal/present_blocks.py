@@ -81,14 +81,16 @@ def unit_stem(heights: Iterable[int], hashes: Iterable[bytes]) -> str:
     return f"backfill-{among[0]}-{among[-1]}-{digest}"
 
 
-def remove_orphaned_transactions(dataset: Dataset) -> None:
+def remove_orphaned_transactions(dataset: Dataset, *, is_backfill: bool) -> None:
     """Remove from `transactions` what a killed backfill wrote without the rows of the blocks.
 
     Transactions of present blocks stay: where a file has such ones and others, a file of those alone takes
     its place. A kill in between leaves both, and the next call removes the first. A block that somebody
     stores meanwhile comes with transactions of its own.
     The caller holds the dataset's backfill lock, because a running backfill may be about to write the rows of
-    blocks, and holds no lock on the files. Raises DatasetError when a file cannot be read or written.
+    blocks, and holds no lock on the files. Where no block is there at all, the blocks may be on a disk that
+    is not mounted: only a backfill, which writes the transactions again, removes them. Others get a
+    DatasetError, as for a file that cannot be read or written.
     """
     blocks_folder = dataset.folder / BLOCKS.name
     alone = [
@@ -101,6 +103,11 @@ def remove_orphaned_transactions(dataset: Dataset) -> None:
     # The rows of the blocks may also have been moved into another file since.
     present = PresentBlocks(dataset)
     present.refresh()
+    if not len(present) and not is_backfill:
+        raise DatasetError(
+            f"{alone[0]} has transactions, and {blocks_folder} has no block; put the blocks back, or call"
+            " `pool-collector backfill` where there were none"
+        )
     orphaned = []
     for path in alone:
         hashes = _read_hashes(path).unique()

@@ -39,6 +39,7 @@ from collector.dataset.files import (
     take_lock,
     why_unwritable,
 )
+from collector.dataset.open import listed
 from collector.errors import NOT_WRITABLE, DatasetError, NotWritable
 from collector.receive.records import Message
 
@@ -87,8 +88,11 @@ def journal_folder(root: Path, chain: str, node: str) -> Path:
 
 
 def journal_folders(root: Path, chain: str) -> list[Path]:
-    """Return the folders of all journals of a chain, in the order of their nodes' names."""
-    return sorted(path for path in (root / "journal" / chain).glob("*") if path.is_dir())
+    """Return the folders of all journals of a chain, in the order of their nodes' names.
+
+    Raises DatasetError where they cannot be listed: what they hold would pass for sealed.
+    """
+    return sorted(path for path in listed(root / "journal" / chain) if path.is_dir())
 
 
 class Part(NamedTuple):

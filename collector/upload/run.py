@@ -33,6 +33,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import has_old_name, new_name
 from collector.dataset.schema import TABLES
 from collector.errors import DatasetError, NotWritable, StoreChanged, StoreError, UploadRuns
+from collector.log import counted
 
 ID_FILE: Final = ".upload-id"  # in the folder of the dataset: which copies in stores are its own
 ID_BYTES: Final = 16
@@ -106,7 +107,8 @@ class Upload:
         """Copy new files into the store, remove those that are gone, and return what was done.
 
         Raises StoreUnavailable when the store did not answer for long; a later call goes on. Raises
-        StoreChanged when another upload has begun, and DatasetError for a file that is none of ours.
+        StoreChanged when another upload has begun, StoreError when another dataset is in the folder, and
+        DatasetError for a file that is none of ours, and when the dataset or a disk of it has gone.
         """
         self.done = Uploaded()
         while True:
@@ -122,6 +124,7 @@ class Upload:
 
     def _claim(self) -> None:
         """Read or make the store's marker and list of files, and write this run's name into the list."""
+        self.dataset.refuse_if_gone()
         marker = self.store.get(DATASET_MARKER)
         if marker is None:
             if next(self.store.objects(""), None) is not None:
@@ -144,12 +147,7 @@ class Upload:
             self._list = FileList(dataset=dataset_id(self.dataset.root), writer=writer)
         else:
             self._list, self._etag = FileList.read(found[0], self.store.address), found[1]
-            has_id = (self.dataset.root / ID_FILE).exists()
-            if not has_id or self._list.dataset != dataset_id(self.dataset.root):
-                raise StoreError(
-                    f"{self.store.address} is the copy of another dataset than {self.dataset.root}; choose"
-                    f" another prefix (a dataset that has moved keeps its file {ID_FILE})"
-                )
+            self._refuse_another()
             self._list.writer = writer
         self._write_list()
 
@@ -185,7 +183,32 @@ class Upload:
                             f"{str(path)!r} has a name that no file of ours has; move it elsewhere"
                         )
                     found[name] = path
+            self._refuse_absence(found)
         return found
+
+    def _refuse_absence(self, found: Mapping[str, Path]) -> None:
+        """Raise DatasetError where files that the copy has may be on a disk that is not mounted now.
+
+        Raises StoreError where another dataset is in the place of ours.
+        """
+        self._refuse_another()
+        if self._list.files and not found:
+            raise DatasetError(
+                f"{self.dataset.folder} has no file any more, and its copy in {self.store.address} has"
+                f" {counted(len(self._list.files), 'file')}; put them back, or remove the copy yourself"
+            )
+        for name in {path.split("/")[0] for path in self._list.files}:
+            self.dataset.refuse_empty_folder(TABLES[name])
+
+    def _refuse_another(self) -> None:
+        """Raise StoreError where the folder has another dataset than the copy, DatasetError where none."""
+        self.dataset.refuse_if_gone()
+        path = self.dataset.root / ID_FILE
+        if not path.exists() or dataset_id(self.dataset.root) != self._list.dataset:
+            raise StoreError(
+                f"{self.store.address} is the copy of another dataset than {self.dataset.root}; choose"
+                f" another prefix (a dataset that has moved keeps its file {ID_FILE})"
+            )
 
     def _copy(self, local: Mapping[str, Path]) -> None:
         """Copy files into the store until its list names exactly `local`, one partition after the other.
@@ -293,10 +316,12 @@ class Upload:
 def upload_lock(dataset: Dataset) -> Iterator[None]:
     """Keep other uploads of the chain away during the `with` block.
 
-    Raises UploadRuns while another upload runs, and NotWritable if the lock file cannot be made.
+    Raises UploadRuns while another upload runs, NotWritable if the lock file cannot be made, and DatasetError
+    when somebody has removed the dataset.
     """
     refusal = f"another upload of {dataset.root} is running; wait until it has ended"
     with ExitStack() as stack:
+        dataset.refuse_if_gone()
         try:
             make_folder(dataset.folder)
             stack.enter_context(lock_taken(dataset.folder / UPLOAD_LOCK, refusal))

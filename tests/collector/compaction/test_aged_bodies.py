@@ -42,6 +42,19 @@ def test_old_bodies_go_and_younger_ones_stay(tmp_path: Path, monkeypatch: pytest
     assert len(dataset.read(MEMPOOL_EVENTS)) == 3
 
 
+def test_the_last_day_takes_the_folder_of_the_table_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty one would look like a disk that is not mounted."""
+    monkeypatch.setattr(replacement, "GRACE_S", 0.0)
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    row = {"node": "n", "session": "s", "txid": bytes(32), "kept_at": 0, "kept_because": "left"}
+    dataset.write(MEMPOOL_BODIES, [row | {"raw": bytes(60)}], stem="made")
+
+    assert list(remove_bodies(dataset, dt.date(2024, 1, 1))) == ["mempool_bodies/date=1970-01-01"]
+    assert not (dataset.folder / MEMPOOL_BODIES.name).exists()
+
+
 def test_a_day_on_another_disk_is_named(tmp_path: Path) -> None:
     """A table that was moved to another file system loses no day, and one sentence says why."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder of a random name in it

@@ -190,6 +190,36 @@ def test_heights_wait_while_a_backfill_writes(dataset: Dataset) -> None:
     assert not outcomes[f"mempool_events/{DAY}"].error
 
 
+def test_transactions_stay_while_no_block_is_there(dataset: Dataset, tmp_path: Path) -> None:
+    """Their blocks may be on a disk that is not mounted; then they are no leftovers of a killed backfill."""
+    for number in range(2):
+        stem = f"backfill-0-999-{number:016x}"
+        dataset.write(BLOCKS, [block(number)], stem=stem)
+        dataset.write(TRANSACTIONS, [transaction(number, 0)], stem=stem)
+    dataset.write(TRANSACTIONS, [transaction(1000, 0)], stem="later")
+    before = dataset.paths(TRANSACTIONS)
+    folder = dataset.folder / BLOCKS.name
+    folder.rename(tmp_path / "elsewhere")
+
+    (result,) = compact(dataset, today=TODAY)
+
+    assert f"{folder} has no block; put the blocks back" in result.error
+    assert dataset.paths(TRANSACTIONS) == before
+
+
+def test_journals_that_are_away_hold_unsealed_rows(dataset: Dataset, tmp_path: Path) -> None:
+    """Where nobody can tell which files a journal will seal again, none is merged."""
+    write_events(dataset, 2, 2)
+    before = dataset.paths(MEMPOOL_EVENTS)
+    journals = dataset.root / "journal"
+    journals.symlink_to(tmp_path / "no-disk")
+
+    (result,) = compact(dataset, today=TODAY)
+
+    assert f"{journals} is a link to a folder that is not there" in result.error
+    assert dataset.paths(MEMPOOL_EVENTS) == before
+
+
 def test_one_compaction_at_a_time(dataset: Dataset) -> None:
     """A second compaction at the same time raises an error and changes nothing."""
     for day in (0, -1):

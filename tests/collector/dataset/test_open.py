@@ -326,6 +326,25 @@ def test_a_removed_dataset_is_not_made_again_without_its_marker(dataset: Dataset
     assert not dataset.root.exists()
 
 
+@pytest.mark.parametrize("part", [".", MEMPOOL_EVENTS.name])
+def test_a_link_to_nothing_is_not_an_empty_table(dataset: Dataset, tmp_path: Path, part: str) -> None:
+    """What is behind it, as on a disk that is not mounted, would pass for removed."""
+    dataset.write(MEMPOOL_EVENTS, [event(1, MIDNIGHT_US)], stem="00000001-a")
+    link = dataset.folder / part
+    link.rename(tmp_path / "elsewhere")
+    link.symlink_to(tmp_path / "no-disk")
+    with pytest.raises(DatasetError, match=f"{link} is a link to a folder that is not there"):
+        dataset.paths(MEMPOOL_EVENTS)
+
+
+def test_a_dataset_that_goes_while_it_is_read_has_no_empty_tables(dataset: Dataset) -> None:
+    """A reader that has opened it gets an error, not zero rows."""
+    dataset.write(MEMPOOL_EVENTS, [event(1, MIDNIGHT_US)], stem="00000001-a")
+    dataset.root.rename(dataset.root.with_name("moved"))
+    with pytest.raises(DatasetError, match="was removed or moved"):
+        dataset.read(MEMPOOL_EVENTS)
+
+
 def test_an_unreadable_file_is_named(dataset: Dataset) -> None:
     """A truncated Parquet file gives its path and what to do."""
     (path,) = dataset.write(TRANSACTIONS, [transaction(7, 0)], stem="x")

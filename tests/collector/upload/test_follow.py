@@ -110,6 +110,24 @@ def test_a_folder_that_cannot_be_listed_costs_no_copy(
     wait_until(lambda: copied(place) == local(dataset))
 
 
+def test_a_dataset_that_is_away_costs_no_copy(
+    dataset: Dataset, place: Place, uploading: Start, tmp_path: Path
+) -> None:
+    """Readiness says why nothing is copied; when the dataset is back, uploads go on."""
+    uploader = uploading()
+    wait_until(lambda: uploader.last_at_s is not None)
+    before = copied(place)
+    dataset.root.rename(tmp_path / "moved")
+    wait_until(lambda: uploader.blocked != "")
+    assert uploader.blocked.startswith(f"the dataset {dataset.root} was removed or moved")
+    assert copied(place) == before
+    assert not dataset.root.exists()
+
+    (tmp_path / "moved").rename(dataset.root)
+    write_events(dataset, 1, 2, day=2, stem="later")
+    wait_until(lambda: copied(place) == local(dataset))
+
+
 def test_what_is_sealed_last_is_copied_at_the_stop(
     dataset: Dataset, place: Place, uploading: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

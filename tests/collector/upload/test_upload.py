@@ -17,7 +17,7 @@ from collector.compaction.run import compact
 from collector.dataset.file_list import FileList, list_path
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS, TABLES
-from collector.errors import DatasetError, StoreChanged, StoreUnavailable
+from collector.errors import DatasetError, StoreChanged, StoreError, StoreUnavailable
 from collector.upload.run import Upload, Uploaded, upload_lock
 from tests.collector.compaction.made_files import write_events
 from tests.collector.upload.gate import Fault, Handler, Place, answer_lost, busy, cut, flipped
@@ -258,6 +258,71 @@ def test_what_the_store_changed_or_lost_is_put_again(
 
     assert (done.n_put, done.n_repaired) == (1, 1)
     assert copied(place) == local(dataset)
+
+
+@pytest.mark.parametrize(
+    ("part", "left"),
+    [
+        (".", "nothing"),
+        (".", "an empty folder"),
+        (".", "a link to nothing"),
+        ("chain=regtest", "nothing"),
+        ("chain=regtest", "an empty folder"),
+        ("chain=regtest", "a link to nothing"),
+        ("chain=regtest/mempool_events", "an empty folder"),
+        ("chain=regtest/mempool_events", "a link to nothing"),
+    ],
+)
+def test_what_is_away_is_not_removed_from_the_copy(
+    dataset: Dataset, place: Place, tmp_path: Path, part: str, left: str
+) -> None:
+    """A folder that was moved, or is on a disk that is not mounted, costs no copy, and its return no put."""
+    running = Upload.begin(dataset, place.store())
+    running.bring_up_to_date()
+    before = copied(place)
+    folder, elsewhere = dataset.root / part, tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    if left == "an empty folder":
+        folder.mkdir()
+    if left == "a link to nothing":
+        folder.symlink_to(tmp_path / "no-disk")
+
+    for another_round in (running.bring_up_to_date, lambda: upload(dataset, place)):
+        with pytest.raises(DatasetError):
+            another_round()
+        assert copied(place) == before
+
+    if left == "a link to nothing":
+        folder.unlink()
+    elsewhere.rename(folder)
+    assert not upload(dataset, place).has_changed
+    assert copied(place) == local(dataset)
+
+
+def test_a_table_that_is_removed_with_its_folder_is_removed_from_the_copy(
+    dataset: Dataset, place: Place
+) -> None:
+    """The other tables stay."""
+    upload(dataset, place)
+    shutil.rmtree(dataset.folder / MEMPOOL_EVENTS.name)
+
+    assert upload(dataset, place).n_removed == 5
+    assert copied(place) == local(dataset)
+
+
+def test_another_dataset_in_the_same_place_does_not_replace_the_copy(
+    dataset: Dataset, place: Place, tmp_path: Path
+) -> None:
+    """A running upload notices that the folder has been moved and another one begun."""
+    running = Upload.begin(dataset, place.store())
+    running.bring_up_to_date()
+    before = copied(place)
+    dataset.root.rename(tmp_path / "elsewhere")
+    write_events(Dataset.open(dataset.root, "regtest", create=True), 1, 1)
+
+    with pytest.raises(StoreError, match="is the copy of another dataset"):
+        running.bring_up_to_date()
+    assert copied(place) == before
 
 
 def test_a_late_listing_changes_nothing(dataset: Dataset, place: Place) -> None:
