@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from collector.dataset.files import FILE_MODE
 from collector.dataset.footer import UNREADABLE
-from collector.dataset.parquet_files import ROW_GROUP_ROWS, parquet_options
+from collector.dataset.parquet_files import ROW_GROUP_ROWS, parquet_options, refuse_damaged
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import Table
 from collector.errors import DatasetError
@@ -48,8 +48,10 @@ def merge(
 
     `rows` is an SQL query to read instead of the sources, when some values change. The file is compared with
     what was read. Returns what was read and written as Merged. Raises DatasetError when a source cannot be
-    read, or `target` does not have exactly the expected rows.
+    read or is damaged, or `target` does not have exactly the expected rows.
     """
+    for path in sources:
+        refuse_damaged(path)
     rows = rows or contract_rows(table, sources)
     try:
         _write(connection, table, rows, target)

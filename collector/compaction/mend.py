@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from collector.compaction.file_merge import merge
 from collector.compaction.replacement import Replacements, open_replacements, sealed_files
 from collector.dataset.open import Dataset
-from collector.dataset.parquet_files import read_file
+from collector.dataset.parquet_files import read_file, refuse_damaged
 from collector.dataset.query import contract_rows, query_engine
 from collector.dataset.schema import BLOCKS, MEMPOOL_TXS, TRANSACTIONS
 from collector.errors import DatasetError
@@ -78,6 +78,8 @@ def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.Duc
 
     Entries are read from the `folders` of `mempool_txs`, fees from `transactions`.
     """
+    for path in dataset.paths(TRANSACTIONS):
+        refuse_damaged(path, ("txid", "fee_sat"))
     sealed = [path for folder in folders for path in sealed_files(dataset, folder)]
     missing = f"(SELECT txid FROM {contract_rows(MEMPOOL_TXS, sealed)} WHERE fee_sat IS NULL)"  # noqa: S608 - names are the contract's
     transactions = contract_rows(TRANSACTIONS, dataset.paths(TRANSACTIONS))

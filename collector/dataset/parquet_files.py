@@ -10,6 +10,7 @@ A table's rows lie in folders, one for each UTC day (`date=…`) or for 1,000 he
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
@@ -324,9 +325,7 @@ def _is_whole(path: Path) -> bool:
     A damaged file is renamed to `<name>.damaged`.
     """
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for _ in file.iter_batches():
-                pass
+        _verify_pages(path)
     except FileNotFoundError:
         return False
     except UNREADABLE as error:
@@ -400,11 +399,38 @@ def _pruning_columns(table: Table) -> list[str]:
 def read_file(path: Path, names: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a Parquet file as a table; with `names`, only those of these columns that it has.
 
-    Raises DatasetError if the file cannot be read.
+    Raises DatasetError if the file cannot be read, or a page that is read has another checksum than it says.
     """
+    with _unreadable_named(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        return file.read(_columns(file, names))
+
+
+def refuse_damaged(path: Path, names: Sequence[str] | None = None) -> None:
+    """Raise DatasetError if a Parquet file cannot be read, or a page has another checksum than it says.
+
+    With `names`, only these columns are read. DuckDB compares no checksums. So this is called for each file
+    whose rows DuckDB writes into another file, where wrong values would get new checksums that are right.
+    """
+    with _unreadable_named(path):
+        _verify_pages(path, names)
+
+
+def _verify_pages(path: Path, names: Sequence[str] | None = None) -> None:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for _ in file.iter_batches(columns=_columns(file, names)):
+            pass
+
+
+def _columns(file: pq.ParquetFile, names: Sequence[str] | None) -> list[str] | None:
+    """Return those of the columns `names` that a file has; None, which means all, if no names are given."""
+    return None if names is None else [name for name in names if name in file.schema_arrow.names]
+
+
+@contextmanager
+def _unreadable_named(path: Path) -> Iterator[None]:
+    """Turn an error of reading the file at `path` in the `with` block into a DatasetError that names it."""
     try:
-        with pq.ParquetFile(path) as file:
-            return file.read(names and [name for name in names if name in file.schema_arrow.names])
+        yield
     except PermissionError:
         raise DatasetError(f"cannot read {path}; give this user the right to") from None
     except UNREADABLE as error:

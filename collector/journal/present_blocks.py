@@ -187,10 +187,7 @@ def running_collector_tip(dataset: Dataset) -> int | None:
 
 def _read_hashes(path: Path) -> pa.ChunkedArray:
     """Return the column `block_hash` of a Parquet file; raise DatasetError when the file cannot be read."""
-    try:
-        return pq.ParquetFile(path).read(columns=["block_hash"]).column(0)
-    except UNREADABLE as error:
-        raise DatasetError(f"cannot read {path}: {error}; move it away to go on") from None
+    return read_file(path, ("block_hash",)).column(0)
 
 
 def _count_rows(path: Path) -> int:

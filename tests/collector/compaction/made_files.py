@@ -1,9 +1,11 @@
 """Write many small files into a dataset, and read them back with DuckDB alone."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, MEMPOOL_EVENTS, TRANSACTIONS, Table
@@ -65,6 +67,24 @@ def seen(dataset: Dataset, table: Table) -> list[dict[str, Any]]:
     with duckdb.connect() as connection:
         query = f"FROM read_parquet('{pattern}', hive_partitioning = false) ORDER BY ALL"
         return connection.sql(query).to_arrow_table().to_pylist()
+
+
+def flip_a_bit_unseen_by_duckdb(path: Path, column: str) -> None:
+    """Change a bit of a column so that DuckDB reads another value without an error; a checksum shows it."""
+
+    def values() -> list[Any]:
+        with duckdb.connect() as connection:
+            return connection.sql(f"FROM '{path}' SELECT {column}").fetchall()
+
+    right, content = values(), path.read_bytes()
+    columns = pq.read_metadata(path).row_group(0).to_dict()["columns"]
+    chunk = next(each for each in columns if each["path_in_schema"] == column)
+    for at in range(chunk["data_page_offset"], chunk["data_page_offset"] + chunk["total_compressed_size"]):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with suppress(duckdb.Error):
+            if values() != right:
+                return
+    raise AssertionError(path)
 
 
 def files(folder: Path) -> list[str]:

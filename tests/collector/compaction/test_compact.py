@@ -22,6 +22,7 @@ from tests.collector.compaction.made_files import (
     block,
     event,
     files,
+    flip_a_bit_unseen_by_duckdb,
     seen,
     transaction,
     write_events,
@@ -177,6 +178,23 @@ def test_a_folder_that_cannot_be_read_is_left_and_named(dataset: Dataset) -> Non
     assert files(dataset.root / ".compaction" / "regtest") == ["lock"]
 
 
+def test_a_file_whose_checksum_is_wrong_is_left_and_named(dataset: Dataset) -> None:
+    """DuckDB reads its wrong values without an error; a merged file would have right checksums of them."""
+    write_events(dataset, 3, 5)
+    write_events(dataset, 3, 5, day=-1)
+    damaged = dataset.folder / "mempool_events" / DAY / "seal-1.parquet"
+    flip_a_bit_unseen_by_duckdb(damaged, "hash")
+    before = {path.name: path.read_bytes() for path in damaged.parent.iterdir()}
+
+    outcomes = compacted(dataset)
+
+    assert f"cannot read {damaged}: " in outcomes[f"mempool_events/{DAY}"].error
+    assert not outcomes["mempool_events/date=2024-10-03"].error
+    assert {path.name: path.read_bytes() for path in damaged.parent.iterdir()} == before
+    with pytest.raises(DatasetError, match=f"cannot read {damaged}: .*checksum.*; move it away"):
+        dataset.read(MEMPOOL_EVENTS)
+
+
 def test_heights_wait_while_a_backfill_writes(dataset: Dataset) -> None:
     """Spans are not merged during a backfill, which finds its transactions by file name."""
     for stem in ("a", "b"):
@@ -259,7 +277,7 @@ def test_the_command_says_what_it_did_and_fails_where_it_could_not(dataset: Data
     (dataset.folder / "rejects" / DAY / "b.parquet").write_bytes(b"PAR1")
     failed = CliRunner().invoke(app, ["compact", str(dataset.root), "--json"])
     assert failed.exit_code == 1
-    assert '"error": "cannot merge' in failed.stdout
+    assert '"error": "cannot read' in failed.stdout
     none = CliRunner().invoke(app, ["compact", str(dataset.root.parent)])
     assert isinstance(none.exception, DatasetError)
 

@@ -15,8 +15,17 @@ from collector.compaction import replacement
 from collector.compaction.mend import Mended, mend
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS, MEMPOOL_TXS, TRANSACTIONS
+from collector.errors import DatasetError
 from collector.journal.journal import Journal
-from tests.collector.compaction.made_files import DAY_US, MIDNIGHT_US, block, files, seen, transaction
+from tests.collector.compaction.made_files import (
+    DAY_US,
+    MIDNIGHT_US,
+    block,
+    files,
+    flip_a_bit_unseen_by_duckdb,
+    seen,
+    transaction,
+)
 from tests.collector.compaction.test_compact_kill import CHANGES_AND_KILL
 
 DAY = "date=2024-10-04"
@@ -98,6 +107,30 @@ def test_blocks_without_fees_are_named_with_what_fills_them(dataset: Dataset) ->
     last = result.stdout.splitlines()[-1]
     assert last.startswith("2 blocks without fees: `pool-collector backfill --node --chain regtest")
     assert "--from 7 --to 9`" in last
+
+
+def test_a_damaged_file_of_entries_is_left_and_named(dataset: Dataset) -> None:
+    """Other partitions are mended."""
+    damaged = dataset.folder / MEMPOOL_TXS.name / DAY / "a.parquet"
+    flip_a_bit_unseen_by_duckdb(damaged, "txid")
+    content = damaged.read_bytes()
+
+    left, mended = mend(dataset)
+
+    assert f"cannot read {damaged}: " in left.error
+    assert mended == Mended("mempool_txs/date=2024-10-05", 1)
+    assert damaged.read_bytes() == content
+
+
+def test_no_fee_is_taken_from_damaged_transactions(dataset: Dataset) -> None:
+    """A wrong fee would get a right checksum."""
+    (damaged,) = dataset.paths(TRANSACTIONS)
+    flip_a_bit_unseen_by_duckdb(damaged, "fee_sat")
+    before = seen(dataset, MEMPOOL_TXS)
+
+    with pytest.raises(DatasetError, match=f"cannot read {damaged}: "):
+        list(mend(dataset))
+    assert seen(dataset, MEMPOOL_TXS) == before
 
 
 def test_a_file_that_a_journal_seals_again_is_left_alone(dataset: Dataset) -> None:
