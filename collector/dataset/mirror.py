@@ -118,7 +118,7 @@ class _Mirror:
         """
         found = self._store.get(list_path(self._dataset.chain))
         if found is None:
-            raise StoreError(f"{self._store.address} has lost its list of files; upload the dataset again")
+            raise _list_lost(self._store, self._dataset.chain)
         return FileList.read(found[0], self._store.address).files, found[1]
 
     def _has(self, name: str, file: ListedFile) -> bool:
@@ -184,18 +184,28 @@ def _folder_name(store: ObjectStore) -> str:
 def _chosen_chain(store: ObjectStore, chain: str | None) -> str:
     """Return the chain to read: `chain`, or without it the only one in the store.
 
-    Raises DatasetError if the store has none, or several and none is chosen; NoSuchChain if it lacks `chain`.
+    Raises DatasetError if the store has none, or several and none is chosen; NoSuchChain if it lacks `chain`;
+    StoreError if it has files of the chain and no list of them.
     """
     found = [name for name in CHAINS if store.look(list_path(name)) is not None]
     if chain is None and len(found) == 1:
         return found[0]
     if chain in found:
         return chain
+    for name in CHAINS if chain is None else (chain,):
+        if name not in found and next(store.objects(f"{CHAIN_PREFIX}{name}"), None) is not None:
+            raise _list_lost(store, name)
     if not found:
         raise DatasetError(f"{store.address} has no data yet; let `pool-collector upload` run to its end")
     has = f"only {found[0]}" if len(found) == 1 else f"the chains {', '.join(found)}"
     fault = DatasetError if chain is None else NoSuchChain
     raise fault(f"{store.address} has {has}; choose one with --chain")
+
+
+def _list_lost(store: ObjectStore, chain: str) -> StoreError:
+    return StoreError(
+        f"{store.address} has lost its list of files, {list_path(chain)}; call `pool-collector upload` again"
+    )
 
 
 def _make_room(root: Path, needed_bytes: int) -> None:

@@ -94,6 +94,7 @@ class ObjectStore:
     def objects(self, folder: str) -> Iterator[StoredObject]:
         """Yield size and ETag of the objects below a folder of the dataset (`""` for all).
 
+        Objects that stand for folders, as web consoles make them, are left out; their names end with a slash.
         A store may list late: an object may be missing that is there, and one be listed that has gone.
         """
         below = self.address.key(f"{folder}/" if folder else "")
@@ -106,7 +107,8 @@ class ObjectStore:
 
             page = self._request(attempt)
             for each in page.get("Contents", ()):
-                yield StoredObject(self.address.path(each["Key"]), each["Size"], each["ETag"])
+                if not each["Key"].endswith("/"):
+                    yield StoredObject(self.address.path(each["Key"]), each["Size"], each["ETag"])
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
@@ -138,14 +140,18 @@ class ObjectStore:
         """Store a small object if the stored one still has `etag` (None: if there is none); return its ETag.
 
         Raises StoreChanged if another process has stored it meanwhile, and also if our own put arrived but
-        the answer to it did not. A store without conditional writes does not notice either.
+        the answer to it did not. A store without conditional writes does not notice either. Raises StoreError
+        if there should be an object and the store has lost it.
         """
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
 
         def attempt() -> str:
             return str(self._client.put_object(**self._named(path), Body=content, **condition)["ETag"])
 
-        return self._request(attempt)
+        stored: str | None = self._request(attempt, missing=None)
+        if stored is None:
+            raise StoreError(f"the store has lost {self._name(path)}; call `pool-collector upload` again")
+        return stored
 
     def remove(self, path: str) -> None:
         """Remove an object; it is no error if there is none."""

@@ -19,7 +19,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,6 +39,8 @@ ID_FILE: Final = ".upload-id"  # in the folder of the dataset: which copies in s
 ID_BYTES: Final = 16
 ID: Final = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
 UPLOAD_LOCK: Final = ".upload.lock"  # in the folder of a chain: one upload at a time
+# The end of a file's path that no other dataset has: what a journal sealed, or compaction or `mend` wrote.
+RANDOM_NAME: Final = re.compile(r"/(?:\d{8}|compact|mend|fees)-[0-9a-f]{16,}\.parquet$")
 FILES_PER_LIST: Final = 100  # the list is written at least so often, so that readers see a long upload grow
 
 
@@ -126,30 +128,55 @@ class Upload:
         """Read or make the store's marker and list of files, and write this run's name into the list."""
         self.dataset.refuse_if_gone()
         marker = self.store.get(DATASET_MARKER)
-        if marker is None:
-            if next(self.store.objects(""), None) is not None:
-                raise StoreError(
-                    f"{self.store.address} holds other objects and is no dataset; choose an empty prefix"
-                )
-            with (self.dataset.root / DATASET_MARKER).open("rb") as source:
-                digests = _digests(source)
-                self.store.put_file(DATASET_MARKER, source, digests.size_bytes, digests.md5)
-        else:
+        if marker is not None:
             check_marker_content(marker[0], str(self.store.address), "prefix")
         writer = secrets.token_hex(8)
         found = self.store.get(list_path(self.dataset.chain))
         if found is None:
-            if any(self._is_file(each) for each in self.store.objects(self.dataset.folder.name)):
-                raise StoreError(
-                    f"{self.store.address} has files of the chain {self.dataset.chain} that no upload made;"
-                    " choose an empty prefix"
-                )
+            self._refuse_other_content(is_marked=marker is not None)
             self._list = FileList(dataset=dataset_id(self.dataset.root), writer=writer)
         else:
             self._list, self._etag = FileList.read(found[0], self.store.address), found[1]
             self._refuse_another()
             self._list.writer = writer
+        if marker is None:
+            with (self.dataset.root / DATASET_MARKER).open("rb") as source:
+                digests = _digests(source)
+                self.store.put_file(DATASET_MARKER, source, digests.size_bytes, digests.md5)
         self._write_list()
+
+    def _refuse_other_content(self, *, is_marked: bool) -> None:
+        """Raise StoreError if the store, which has no list of our chain, holds what is not of this dataset.
+
+        Files of this dataset are there if the store has lost its list.
+        """
+        files = [each for each in self.store.objects(self.dataset.folder.name) if self._is_file(each)]
+        if files and not self._are_ours(files):
+            raise StoreError(
+                f"{self.store.address} has files of the chain {self.dataset.chain} that no upload of"
+                f" {self.dataset.root} made; choose an empty prefix"
+            )
+        if not files and not is_marked and next(self.store.objects(""), None) is not None:
+            raise StoreError(
+                f"{self.store.address} holds other objects and is no dataset; choose an empty prefix"
+            )
+
+    def _are_ours(self, files: Sequence[StoredObject]) -> bool:
+        """Return whether objects, by name and size, are files of this dataset, which was uploaded before.
+
+        One file with a random name tells that. Other names and contents may be alike in two datasets, so all
+        of these must be ours.
+        """
+        if not (self.dataset.root / ID_FILE).exists():
+            return False
+        with self.dataset.read_lock():
+            ours = {
+                (path.relative_to(self.dataset.folder).as_posix(), path.stat().st_size)
+                for table in TABLES.values()
+                for path in self.dataset.paths(table)
+            }
+        known = [each for each in files if (self._path(each), each.size_bytes) in ours]
+        return len(known) == len(files) or any(RANDOM_NAME.search(each.path) for each in known)
 
     def _compare(self) -> None:
         """Find files that the store no longer has as they were put, and objects that the list does not name.
@@ -192,12 +219,13 @@ class Upload:
         Raises StoreError where another dataset is in the place of ours.
         """
         self._refuse_another()
-        if self._list.files and not found:
+        copied = self._list.files.keys() | self._unnamed.keys()
+        if copied and not found:
             raise DatasetError(
                 f"{self.dataset.folder} has no file any more, and its copy in {self.store.address} has"
-                f" {counted(len(self._list.files), 'file')}; put them back, or remove the copy yourself"
+                f" {counted(len(copied), 'file')}; put them back, or remove the copy yourself"
             )
-        for name in {path.split("/")[0] for path in self._list.files}:
+        for name in {path.split("/")[0] for path in copied}:
             self.dataset.refuse_empty_folder(TABLES[name])
 
     def _refuse_another(self) -> None:

@@ -203,7 +203,7 @@ def test_a_wrong_endpoint_is_refused_and_not_shown(dataset: Dataset, place: Plac
         (
             "copy/chain=regtest/blocks/heights=0-999/x.parquet",
             b"x",
-            "has files of the chain regtest that no upload made",
+            "has files of the chain regtest that no upload of",
         ),
     ],
 )

@@ -128,6 +128,19 @@ def test_a_dataset_that_is_away_costs_no_copy(
     wait_until(lambda: copied(place) == local(dataset))
 
 
+def test_a_lost_list_is_made_again(dataset: Dataset, place: Place, uploading: Start) -> None:
+    """The store is looked through again, and uploads go on."""
+    uploader = uploading()
+    wait_until(lambda: uploader.last_at_s is not None)
+    place.client.delete_object(Bucket=place.bucket, Key="copy/chain=regtest/files.json")
+    write_events(dataset, 1, 2, day=2, stem="later")
+    wait_until(lambda: uploader.waiting() == (0, 0))
+    wait_until(lambda: uploader.blocked == "")
+
+    assert events_by_list(place) == once(dataset)
+    assert copied(place) == local(dataset)
+
+
 def test_what_is_sealed_last_is_copied_at_the_stop(
     dataset: Dataset, place: Place, uploading: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,15 @@ def test_an_address_without_a_dataset_is_refused(dataset: Dataset, place: Place)
         open_to_read(Path("s3://a/b"), None)
 
 
+@pytest.mark.parametrize("chain", [None, "regtest"])
+def test_a_lost_list_is_named(dataset: Dataset, place: Place, chain: str | None) -> None:
+    """It is not taken for an upload that has not ended."""
+    upload(dataset, place)
+    place.client.delete_object(Bucket=place.bucket, Key="copy/chain=regtest/files.json")
+    with pytest.raises(DatasetError, match=r"has lost its list of files, chain=regtest/files\.json; call"):
+        open_to_read(Path(str(place.address)), chain)
+
+
 def test_of_several_chains_one_is_chosen(dataset: Dataset, place: Place) -> None:
     """Without a choice the chains are named."""
     other = Dataset.open(dataset.root, "main")

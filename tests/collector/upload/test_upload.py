@@ -19,7 +19,7 @@ from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS, TABLES
 from collector.errors import DatasetError, StoreChanged, StoreError, StoreUnavailable
 from collector.upload.run import Upload, Uploaded, upload_lock
-from tests.collector.compaction.made_files import write_events
+from tests.collector.compaction.made_files import event, write_events
 from tests.collector.upload.gate import Fault, Handler, Place, answer_lost, busy, cut, flipped
 
 LIST = "copy/chain=regtest/files.json"
@@ -258,6 +258,70 @@ def test_what_the_store_changed_or_lost_is_put_again(
 
     assert (done.n_put, done.n_repaired) == (1, 1)
     assert copied(place) == local(dataset)
+
+
+@pytest.mark.parametrize("lost", [("files.json",), ("dataset.json",), ("files.json", "dataset.json")])
+def test_a_lost_list_or_marker_is_made_again(dataset: Dataset, place: Place, lost: tuple[str, ...]) -> None:
+    """What the store has of the dataset is not put again."""
+    upload(dataset, place)
+    write_events(dataset, 1, 2, day=2, stem="later")
+    for path in [path for path in place.contents() if path.endswith(lost)]:
+        place.client.delete_object(Bucket=place.bucket, Key=f"copy/{path}")
+
+    done = upload(dataset, place)
+
+    assert (done.n_put, done.n_removed, done.n_files) == (1, 0, 8)
+    assert copied(place) == local(dataset)
+    assert events_by_list(place) == once(dataset)
+
+
+def test_a_lost_list_is_made_again_after_a_compaction(dataset: Dataset, place: Place) -> None:
+    """A name that no other dataset has tells whose files these are, and replaced ones are removed."""
+    dataset.write(MEMPOOL_EVENTS, [event(1, day=2)], stem="00000001-0123456789abcdef")
+    upload(dataset, place)
+    place.client.delete_object(Bucket=place.bucket, Key=LIST)
+    list(compact(dataset, today=TODAY))
+
+    done = upload(dataset, place)
+
+    assert (done.n_put, done.n_removed) == (2, 5)
+    assert copied(place) == local(dataset)
+    assert events_by_list(place) == once(dataset)
+
+
+def test_files_without_a_list_that_may_be_of_another_dataset_stay(dataset: Dataset, place: Place) -> None:
+    """Two datasets may have imported the same data: one file that is alike tells nothing."""
+    upload(dataset, place)
+    place.client.delete_object(Bucket=place.bucket, Key=LIST)
+    place.put("copy/chain=regtest/blocks/heights=0-999/of-another.parquet", b"x")
+    before = place.contents()
+
+    with pytest.raises(StoreError, match="has files of the chain regtest that no upload of"):
+        upload(dataset, place)
+    assert place.contents() == before
+
+
+def test_a_running_upload_says_that_the_list_is_lost(dataset: Dataset, place: Place) -> None:
+    """The address is right, and the next call makes the list again."""
+    running = Upload.begin(dataset, place.store())
+    running.bring_up_to_date()
+    place.client.delete_object(Bucket=place.bucket, Key=LIST)
+    write_events(dataset, 1, 2, day=2, stem="later")
+
+    with pytest.raises(StoreError, match=r"has lost s3://.*/files\.json; call `pool-collector upload` again"):
+        running.bring_up_to_date()
+    upload(dataset, place)
+    assert events_by_list(place) == once(dataset)
+
+
+def test_an_object_that_stands_for_a_folder_is_no_content(dataset: Dataset, place: Place) -> None:
+    """The console of S3 makes such objects; they stay."""
+    place.put("copy/", b"")
+    place.put("copy/chain=regtest/", b"")
+
+    upload(dataset, place)
+
+    assert copied(place) == {"": b"", "chain=regtest/": b"", **local(dataset)}
 
 
 @pytest.mark.parametrize(
