@@ -33,6 +33,20 @@ def whole_concentration(marts: Marts) -> Row | None:
     return None
 
 
+def unmapped_labels(marts: Marts) -> dict[str, list[Row]]:
+    """Return the rows of labels that are none of our names by source, those of most blocks first.
+
+    Where a source has labels of two kinds, the kind with more blocks is taken: both may be of one block.
+    """
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in marts.rows("unmapped_label"):
+        found.setdefault(row["source"], {}).setdefault(row["kind"], []).append(row)
+    return {
+        source: max(kinds.values(), key=lambda rows: sum(row["block_count"] for row in rows))
+        for source, kinds in found.items()
+    }
+
+
 def prominent_pools(marts: Marts, n_pools: int = N_COLOURS) -> list[str]:
     """Return the `n_pools` pools that charts show by name.
 

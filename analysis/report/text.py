@@ -366,10 +366,10 @@ def intervals_unnamed(sentence: str) -> str:
     return sentence.replace(f"{INTERVAL} ", "")
 
 
-def listed_pools(pools: list[str]) -> str:
-    """Format names of pools for a sentence: at most four, and then the number of the others."""
+def listed_pools(pools: list[str], other: str = "other pool") -> str:
+    """Format names of pools for a sentence: at most four, and then the number of the others, as `other`."""
     rest = len(pools) - MAX_NAMED
-    return listed(pools if rest <= 0 else [*pools[:MAX_NAMED], plural(rest, "other pool")])
+    return listed(pools if rest <= 0 else [*pools[:MAX_NAMED], plural(rest, other)])
 
 
 MAX_NAMED: Final = 4

@@ -105,6 +105,23 @@ def test_one_kind_of_import_is_enough(tmp_path: Path, name: str) -> None:
     assert passed(found) == expected.get(name, {"one_active_block_per_height", "shares_sum_to_one"})
 
 
+def test_an_imported_name_that_is_none_of_ours_is_told(tmp_path: Path) -> None:
+    """The check warns, says where such names are listed, and its line counts the names, not the blocks."""
+    given = [{"source": "list", "file_name": "list.csv", "licence": "CC0-1.0"}]
+    tables = {
+        "external_sources": given,
+        "external_pool_labels": [
+            {"source": "list", "height": height, "label": label}
+            for height, label in enumerate(("Alpha", "NoSuchPool", "NoSuchPool", "unknown"))
+        ],
+    }
+
+    found = outcomes(write_tables(tmp_path / "dataset", tables))["labels_mapped"]
+
+    assert (found.outcome, found.n_offending) == ("warned", 1)
+    assert "pool-analysis show unmapped_label" in found.summary
+
+
 def test_a_backfill_alone_is_checked_for_its_blocks(tmp_path: Path) -> None:
     """Blocks from files without fees promise transactions and parents, and no mempool and no sums of fees."""
     world = {"blocks": [block | {"source": "blkfile"} for block in BLOCKS], "coverage": []}
@@ -113,13 +130,14 @@ def test_a_backfill_alone_is_checked_for_its_blocks(tmp_path: Path) -> None:
 
     assert CHECKS - passed(found) == {
         "coinbase_within_reward",
+        "labels_mapped",
         "own_transactions_were_waiting",
         "stays_overlap",
     }
 
 
 def test_a_watched_node_is_checked_for_everything(tmp_path: Path) -> None:
-    """With blocks, fees and a mempool that were seen, every check is run."""
+    """With blocks, fees and a mempool that were seen, every check is run but that of imported names."""
     world = {
         "blocks": [
             block | {"arrived_at": 100.0 * n, "fees_sat": 0} for n, block in enumerate(BLOCKS, start=1)
@@ -127,7 +145,7 @@ def test_a_watched_node_is_checked_for_everything(tmp_path: Path) -> None:
         "mempool_txs": [{"txid": "t", "entered_at": 120, "fee_sat": 1}],
     }
 
-    assert passed(outcomes(write_world(tmp_path / "dataset", world))) == CHECKS
+    assert passed(outcomes(write_world(tmp_path / "dataset", world))) == CHECKS - {"labels_mapped"}
 
 
 def test_own_blocks_beside_imports_are_still_checked(tmp_path: Path) -> None:

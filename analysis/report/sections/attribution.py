@@ -12,6 +12,7 @@ from analysis.report.charts.lines import Axis, Line, Point, line_panel
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.data import Marts, Read, Row
 from analysis.report.model import Figure, SectionContent, Table, Unanswered
+from analysis.report.pools import unmapped_labels
 from analysis.report.tables import (
     MartColumn,
     RowHead,
@@ -27,6 +28,7 @@ from analysis.report.text import (
     count,
     count_or_none,
     decimal,
+    listed_pools,
     plural,
     printable,
     text_of,
@@ -79,6 +81,7 @@ READS: Final[Mapping[str, Read]] = MappingProxyType(
         ),
         "attribution_rule": Read("attribution_rule", "decided_count DESC, match_count DESC, rule_id"),
         "label_summary": Read("label_summary", "source, kind"),
+        "unmapped_label": Read("unmapped_label", "source, kind, block_count DESC, label"),
         "label_agreement": Read("label_agreement", "source, kind, block_count DESC, label, pool"),
     }
 )
@@ -94,16 +97,14 @@ def sentences(marts: Marts) -> list[str]:
     by_payout, by_tag, by_label, by_none = (count_or_none(counts.get(name, 0)) for name in METHODS)
     by_rules = f"{by_payout} were attributed by payout script and {by_tag} by coinbase tag"
     labelled = f"; for {by_label} others name the pool" if counts.get("label") else ""
-    unnamed = f"{by_none} have no name" if labelled else f"{by_none} match no rule"  # labels need no rule
+    unnamed = f"{by_none} stay unknown" if labelled else f"{by_none} match no rule"  # labels need no rule
     conflicts = sum(r["conflict_count"] for r in rows)
     said = [
         f"Of {plural(total, 'block')}, {by_rules}{labelled}; {unnamed}.",
         *([f"In {plural(conflicts, 'block')} a rule of another pool matches too."] if conflicts else []),
     ]
-    labels = marts.rows("label_summary")
-    if not labels:
-        return said
-    for row in labels:
+    said += _unmapped(marts)
+    for row in marts.rows("label_summary"):
         named = row["agree_count"] + row["disagree_count"]
         if named:
             said.append(
@@ -112,6 +113,19 @@ def sentences(marts: Marts) -> list[str]:
                 f"{count_or_none(row['only_there_count'])}, and we alone name "
                 f"{count_or_none(row['only_here_count'])}."
             )
+    return said
+
+
+def _unmapped(marts: Marts) -> list[str]:
+    """Return a sentence per source that calls blocks by names that are none of ours, with these names."""
+    said = []
+    for source, rows in unmapped_labels(marts).items():
+        names = [f"{printable(row['label'])} ({count(row['block_count'])})" for row in rows]
+        blocks = plural(sum(row["block_count"] for row in rows), "block")
+        said.append(
+            f"{printable(source)} calls {blocks} by {'a name' if len(rows) == 1 else 'names'} that we do not "
+            f"know: {listed_pools(names, 'other name')}. An alias in data/pools maps a name to its pool."
+        )
     return said
 
 
@@ -129,6 +143,8 @@ def figures_and_tables(marts: Marts) -> SectionContent:
         parts += [_label_table(marts), _disagreement_table(marts)]
     else:
         missing.append(NO_LABELS)
+    if marts.rows("unmapped_label"):
+        parts.append(_unmapped_table(marts))
     if marts.rows("attribution_conflict"):
         parts.append(_conflict_table(marts))
     if marts.rows("attribution_rule"):
@@ -253,6 +269,24 @@ def _disagreement_table(marts: Marts) -> Table:
         mart="label_agreement",
         records=marts.rows("label_agreement"),
         note="The CSV also has the labels on which both agree.",
+    )
+
+
+def _unmapped_table(marts: Marts) -> Table:
+    return mart_table(
+        "unmapped-table",
+        "Names of third parties that are none of ours",
+        text_head("They say", "label"),
+        [
+            text_column("source", "Source"),
+            column("block_count", "Blocks"),
+            column("unknown_count", "Unknown to us"),
+            MartColumn("Heights", lambda row: f"{count(row['first_height'])} to {count(row['last_height'])}"),
+        ],
+        marts.rows("unmapped_label"),
+        mart="unmapped_label",
+        note="To map a name, write it into `aliases` of its pool in data/pools, and build again.",
+        is_folded=False,
     )
 
 

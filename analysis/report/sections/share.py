@@ -13,7 +13,7 @@ from analysis.report.charts.lines import day_chart
 from analysis.report.charts.svg import draw
 from analysis.report.data import Marts, Read, Row, is_per_day
 from analysis.report.model import Figure, Panel, SectionContent, Table
-from analysis.report.pools import left_out_note, pool_colour, prominent_pools
+from analysis.report.pools import left_out_note, pool_colour, prominent_pools, unmapped_labels
 from analysis.report.tables import MartColumn, column, mart_table, pool_head, ratio_columns, shown_rows
 from analysis.report.text import (
     INTERVAL,
@@ -22,6 +22,7 @@ from analysis.report.text import (
     moment,
     percent,
     plural,
+    printable,
     with_interval,
 )
 from analysis.report.topic import Topic
@@ -57,6 +58,11 @@ def sentences(marts: Marts) -> list[str]:
         said.append(
             f"No rule names the pool of {blocks}, {with_interval(unknown, 'share')}; they are shown apart."
         )
+        for source, rows in unmapped_labels(marts).items():
+            if n_called := sum(row["unknown_count"] for row in rows):
+                said.append(
+                    f"{printable(source)} calls {count(n_called)} of them by names that we do not know."
+                )
     return said + share_windows.recent_leader(marts) + share_windows.risers(marts)
 
 

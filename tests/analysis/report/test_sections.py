@@ -21,6 +21,7 @@ from analysis.report.sections import (
     policy,
     read_marts,
     revenue,
+    share,
     template_audit,
 )
 from analysis.report.sections import user_transactions as users
@@ -485,9 +486,33 @@ def test_blocks_that_only_labels_name_are_said_to_be_so(marts: Marts) -> None:
     assert attribution.sentences(only) == [
         (
             "Of 90,329 blocks, none were attributed by payout script and 1,005 by coinbase tag; for 87,716 "
-            "others name the pool; 1,608 have no name."
+            "others name the pool; 1,608 stay unknown."
         )
     ]
+
+
+def test_names_of_others_that_we_do_not_know_are_named(marts: Marts) -> None:
+    """A block that somebody names is not only "unknown": both sections say by whom and how it is called."""
+    rows = [
+        {"source": "me", "kind": kind, "label": label, "block_count": n_blocks, "unknown_count": n_unknown}
+        | {"first_height": 1, "last_height": 900}
+        for kind, label, n_blocks, n_unknown in (
+            ("labels", "NoSuchPool", 729, 720),
+            ("labels", "Odd\x1b", 1, 0),
+            ("blocks", "NoSuchPool", 10, 10),  # the same blocks once more, from the source's table of blocks
+        )
+    ]
+    found = replace(marts, tables={**marts.tables, "unmapped_label": rows})
+
+    assert [said for said in attribution.sentences(found) if "do not know" in said] == [
+        (
+            "me calls 730 blocks by names that we do not know: NoSuchPool (729) and Odd\N{SYMBOL FOR ESCAPE} "
+            "(1). An alias in data/pools maps a name to its pool."
+        )
+    ]
+    assert "me calls 720 of them by names that we do not know." in share.sentences(found)
+    tables = [part for part in attribution.figures_and_tables(found).parts if isinstance(part, Table)]
+    assert "unmapped-table" in {table.table_id for table in tables}
 
 
 def test_blocks_without_arrivals_are_not_said_to_be_no_blocks(bare: Page) -> None:
