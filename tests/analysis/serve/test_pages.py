@@ -324,6 +324,37 @@ def test_a_build_without_blocks_says_what_to_do(tmp_path: Path) -> None:
     assert "of the newest 0 blocks" not in page
 
 
+def test_what_is_not_known_is_not_counted_as_none(served_database: Path, tmp_path: Path) -> None:
+    """Where no source gives sizes, no block is said to be full; where one is known, it alone is counted."""
+    query = "SELECT * REPLACE (CASE WHEN {} THEN is_empty END AS is_empty) FROM {{0}}"
+    said = []
+    for name, known in (("none", "false"), ("one", "height = 3")):
+        folder = tmp_path / name
+        folder.mkdir()
+        changes = replaced("chain_blocks", query.format(known))
+        with changed_site(served_database, folder, changes) as site:
+            said.append(site.get("/").text)
+            n_blocks = len(site.data("/api/v1/blocks"))
+
+    assert f"no source tells how many transactions are in the newest {n_blocks} blocks" in said[0]
+    assert f"of 1 of the newest {n_blocks} blocks; of the others it is not known" in said[1]
+
+
+def test_results_of_the_past_are_not_called_now(served_database: Path, tmp_path: Path) -> None:
+    """Without a node, the first page says to which day the blocks reach, in its heading, line and cards."""
+    changes = replaced("coverage_summary", "FROM {0} WHERE false") + replaced(
+        "pool_share_window",
+        "SELECT * REPLACE ('day' AS time_window, timestamptz '2024-02-26 01:36:51+00' AS to_time) FROM {0}",
+    )
+    with changed_site(served_database, tmp_path, changes) as site:
+        page = re.sub("</?time[^>]*>", "", site.get("/").text)
+
+    assert '<h1 id="now-title">Up to 2024-02-26</h1>' in page
+    assert "from third parties and reach to 2024-02-26\N{NO-BREAK SPACE}01:36:51, " in page
+    assert "Largest pool, 24 hours to 2024-02-26" in page
+    assert "Blocks, 24 hours to 2024-02-26" in page
+
+
 AT_TWO_NODES = "FROM {0} UNION ALL SELECT * REPLACE ('other' AS node) FROM {0}"
 AT_MANY_NODES = """
     FROM {0} UNION ALL
