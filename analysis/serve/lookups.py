@@ -232,7 +232,8 @@ def block(reader: Reader, named: str) -> Mapping[str, Any]:
             ) AS coinbase_outputs,
             coinbase_value_sat,
             bits,
-            label
+            label,
+            pool_told_by
         FROM block_facts WHERE block_hash = ?
         """,
         block_hash,

@@ -189,6 +189,47 @@ def test_a_block_is_explained(site: Site) -> None:
     assert promised in page
 
 
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Serve a build of three blocks of which only a list of labels tells: alpha, a strange name, unknown."""
+    folder = tmp_path_factory.mktemp("listed")
+    rules = folder / "pools"
+    rules.mkdir()
+    (rules / "alpha.toml").write_text(RULES)
+    labels = [
+        {"source": "list", "height": height, "label": label}
+        for height, label in ((1, "ALPHA"), (2, f"No{EVIL}"), (3, "unknown"))
+    ]
+    write_world(folder / "dataset", {"external_pool_labels": labels, "coverage": []})
+    with serving(build(folder / "dataset", rules, folder / "listed.duckdb").database) as served:
+        yield served
+
+
+@pytest.mark.parametrize(
+    ("height", "said", "card"),
+    [
+        (
+            1,
+            "<bdi>list</bdi> labels the block <bdi>ALPHA</bdi>.",
+            "no rule matches; <bdi>list</bdi> names it",
+        ),
+        (
+            2,
+            f"<bdi>list</bdi> labels the block <bdi>No{escape(EVIL)}</bdi>, a name that we do not know.",
+            "no rule matches</p>",
+        ),
+        (3, "the pool is unknown.", "no rule matches</p>"),
+    ],
+)
+def test_a_label_is_said_to_be_one(listed: Site, height: int, said: str, card: str) -> None:
+    """The page of a block without a coinbase says who names its pool and how, and no amount of nothing."""
+    page = listed.get(f"/blocks/{height}").text
+
+    assert f"No rule matches; {said}" in page
+    assert card in page
+    assert f"{NOTHING} BTC" not in page
+
+
 def test_a_header_time_is_not_called_an_arrival(served_database: Path, tmp_path: Path) -> None:
     """The time of a block that no node saw arrive is marked, or, if that is all of them, is a header time."""
     unseen = "SELECT * REPLACE (CASE WHEN height {} THEN NULL ELSE arrived_at END AS arrived_at) FROM {{0}}"
