@@ -200,6 +200,12 @@ class Marts:
         return COLLECTIVE.get(pool) or printable(self.names.get(pool, pool))
 
 
+def is_template_judged(row: Row) -> bool:
+    """Return whether a score of `template_audit` says anything: little of what was promised is excused."""
+    n_unexplained = round((row["unexplained_ratio"] or 0) * row["n_promised"])
+    return bool(row["n_matched"] + n_unexplained >= LEAST_JUDGED_RATIO * row["n_promised"])
+
+
 def is_per_day(n_days: int, n_of_days: int, n_blocks: int) -> bool:
     """Return whether a chart over time shows UTC days: there are few of them, with most of the blocks.
 

@@ -11,7 +11,7 @@ from analysis.report.charts.sparkline import (
     share_strip,
     sparkline,
 )
-from analysis.report.data import ALL, LEAST_JUDGED_RATIO, Marts, Row
+from analysis.report.data import ALL, Marts, Row, is_template_judged
 from analysis.report.model import Headline
 from analysis.report.pools import pool_colour, whole_concentration
 from analysis.report.text import (
@@ -151,8 +151,7 @@ def _audit(marts: Marts) -> Headline | None:
     if not rows:
         return None
     row = max(rows, key=lambda row: row["n_blocks"])
-    n_unexplained = round(row["unexplained_ratio"] * row["n_promised"])
-    if row["n_matched"] + n_unexplained < LEAST_JUDGED_RATIO * row["n_promised"]:
+    if not is_template_judged(row):
         return None
     note = (
         f"of the promised transactions without an excuse to be missing; of all {count(row['n_promised'])} "

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined, se
 from markupsafe import Markup
 
 from analysis.report import text
-from analysis.report.data import UNKNOWN
+from analysis.report.data import UNKNOWN, is_template_judged
 from analysis.report.page import CHAINS, prose, source_name
 from analysis.report.saved_files import csv_download, svg_download
 from analysis.report.sections import METHODS, TOPICS, policy
@@ -378,6 +378,7 @@ def _environment() -> Environment:
         "WINDOWS": tuple(WINDOWS),
         "NOTHING": text.NOTHING,
         "FEATURES": policy.FEATURES,
+        "is_template_judged": is_template_judged,
     }
     return environment
 

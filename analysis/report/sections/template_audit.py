@@ -12,7 +12,7 @@ from analysis.report.basis import on_mempool
 from analysis.report.charts.lines import DURATION_LABEL, Axis, Line, Point, line_panel
 from analysis.report.charts.ratios import TRANSACTIONS, ratio_panel
 from analysis.report.charts.svg import PERCENT_LABEL
-from analysis.report.data import ALL, Marts, Read, Row
+from analysis.report.data import ALL, Marts, Read, Row, is_template_judged
 from analysis.report.model import Figure, SectionContent, Table
 from analysis.report.pools import left_out_note, named_pools, pool_colour, ratio_row, rows_to_draw
 from analysis.report.tables import (
@@ -46,6 +46,9 @@ DIFFERENCES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 MAX_POOLS: Final = 5
+NOT_JUDGED: Final = (
+    "There is no score where more than a fifth of what was promised is missing with an excuse."
+)
 NO_TEMPLATES: Final = (
     "No block has a template of a node of ours on the same parent. `pool-collector run` records templates."
 )
@@ -75,12 +78,23 @@ def sentences(marts: Marts) -> list[str]:
         (
             f"Templates that are {duration(most['mean_age_s'])} old on average promised "
             f"{plural(most['n_promised'], 'transaction')} to {plural(most['n_blocks'], 'block')}, and the "
-            f"blocks contain {matched_words(most)}. Without those that are missing with an excuse, such as "
-            f"having entered too late, the blocks contain {with_interval(most, 'score')} of what was "
-            "promised."
+            f"blocks contain {matched_words(most)}. {_score_words(most)}"
         )
     ]
     return said + _order_sentences(marts) + _candidate_sentences(marts)
+
+
+def _score_words(row: Row) -> str:
+    """Return a sentence with the score of a row, or on why it says nothing."""
+    if not is_template_judged(row):
+        return (
+            "So many of the others are missing with an excuse, such as having entered too late, that how "
+            "well the templates were followed is not judged."
+        )
+    return (
+        "Without those that are missing with an excuse, such as having entered too late, the blocks contain "
+        f"{with_interval(row, 'score')} of what was promised."
+    )
 
 
 def matched_words(row: Row) -> str:
@@ -146,8 +160,9 @@ def figures_and_tables(marts: Marts) -> SectionContent:
     missing: list[str] = []
     compared = [row for row in marts.rows("template_audit") if row["n_blocks"]]
     if compared:
-        parts += [_score_figure(marts, compared), replace(_part_figure(marts, compared), is_folded=True)]
-        parts.append(_table(marts))
+        if any(is_template_judged(row) and row["score_ratio"] is not None for row in compared):
+            parts.append(_score_figure(marts, compared))
+        parts += [replace(_part_figure(marts, compared), is_folded=True), _table(marts)]
     else:
         missing.append(NO_TEMPLATES)
     if named_pools(marts.rows("pool_ordering")):
@@ -161,6 +176,7 @@ def figures_and_tables(marts: Marts) -> SectionContent:
 
 
 def _score_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
+    rows = [row for row in rows if is_template_judged(row)]
     found = {row["pool"] for row in rows}
     pools = [ALL, *[pool for pool in marts.pools if pool in found][:MAX_POOLS]]
     lines = [
@@ -179,7 +195,7 @@ def _score_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
         unit="Score",
         caption=(
             f"The score is matched / (matched + missing without an excuse). The band is the {INTERVAL} "
-            "of all pools; the intervals of single pools are in the CSV."
+            f"of all pools; the intervals of single pools are in the CSV. {NOT_JUDGED}"
         ),
     )
 
@@ -237,6 +253,8 @@ def _points(rows: Sequence[Row], pool: str, name: str, *, has_band: bool) -> lis
 
 
 def _table(marts: Marts) -> Table:
+    unjudged = {"score_ratio": None, "score_low_ratio": None, "score_high_ratio": None}
+    rows = marts.ranked("template_audit")
     return mart_table(
         "audit-table",
         "Blocks against templates, per pool and age",
@@ -254,8 +272,10 @@ def _table(marts: Marts) -> Table:
             column("prioritised_ratio", "Worth less", percent, group="Not promised"),
             *ratio_columns("score", "Score"),
         ],
-        marts.ranked("template_audit"),
+        [row if is_template_judged(row) else {**row, **unjudged} for row in rows],
         mart="template_audit",
+        records=rows,
+        note=f"{NOT_JUDGED} The CSV has it all the same.",
         is_folded=True,
     )
 

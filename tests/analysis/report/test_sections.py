@@ -26,6 +26,7 @@ from analysis.report.sections import (
 )
 from analysis.report.sections import user_transactions as users
 from analysis.report.tables import RowHead, mart_table
+from analysis.report.text import NOTHING
 from tests.analysis.report import report_marts
 
 FIGURES = {
@@ -270,12 +271,19 @@ def test_a_score_stands_beside_what_it_leaves_out(marts: Marts) -> None:
     assert "3,300" in card.note
 
 
-def test_a_score_of_half_of_what_was_promised_has_no_card(marts: Marts) -> None:
-    """Where half of what the templates promised is missing with an excuse, the score is no headline."""
+def test_a_score_of_half_of_what_was_promised_is_not_shown(marts: Marts) -> None:
+    """Where half of what the templates promised is missing with an excuse, no place shows the score."""
     changed = with_promises(marts, n_promised=3895, n_matched=2036)
 
-    assert "contain 2,036 of them (52.3\u00a0%)" in template_audit.sentences(changed)[0]
+    said = template_audit.sentences(changed)[0]
+    assert "contain 2,036 of them (52.3\u00a0%)" in said
+    assert said.endswith("that how well the templates were followed is not judged.")
     assert "audit" not in {card.section for card in headlines(changed)}
+    section, _ = template_audit.TOPIC.section(changed)
+    assert "audit-score-chart" not in {figure.figure_id for figure in section.figures}
+    (table,) = [part for part in section.tables if part.table_id == "audit-table"]
+    assert isinstance(table, Table)
+    assert {tuple(row.cells[-2:]) for row in table.rows} == {(NOTHING, NOTHING)}
 
 
 def test_a_score_of_just_four_fifths_has_a_card(marts: Marts) -> None:

@@ -278,6 +278,24 @@ def test_the_page_of_a_pool_says_what_it_runs(site: Site) -> None:
     assert f"This pool {said}." in site.get("/pools/alpha").text
 
 
+def test_a_score_of_what_is_left_of_a_template_is_not_shown(served_database: Path, tmp_path: Path) -> None:
+    """Where nearly all that was promised is excused, a pool's page says what was found, and no score."""
+    excused = (
+        "SELECT * REPLACE ('alpha' AS pool, 103 AS n_promised, 15 AS n_matched, 0.0 AS unexplained_ratio,"
+        " 1.0 AS score_ratio) FROM {0}"
+    )
+    changes = replaced("template_audit", excused)
+    with changed_site(served_database, tmp_path, changes) as site:
+        page = site.get("/pools/alpha").text
+
+    (table,) = re.findall(r'<table id="templates-table">.*?</table>', page, re.DOTALL)
+    heads = re.findall(r"<th [^>]*data-column[^>]*>(.*?)</th>", table)
+    assert heads.index("Found of all promised") < heads.index("Template followed")
+    assert "14.6\N{NO-BREAK SPACE}%" in table
+    assert ">not judged<" in table
+    assert "100\N{NO-BREAK SPACE}%" not in table
+
+
 def test_blocks_that_no_rule_names_are_no_pool(site: Site) -> None:
     """Their page does not say what they run or how they order, because they are of several miners."""
     page = site.get("/pools/unknown").text
