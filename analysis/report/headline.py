@@ -94,7 +94,7 @@ def _half_of_blocks(marts: Marts) -> Headline | None:
         Columns("nakamoto", "nakamoto_low", "nakamoto_high"),
         row,
         count,
-        note=f"of the blocks, among {plural(row['n_owners'], 'pool')} with a name",
+        note=f"of the named blocks, among {plural(row['n_owners'], 'pool')}",
         course=marts.over_time("concentration_index"),
         largest=row["n_owners"],
     )

@@ -62,7 +62,7 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {"hhi": "0 to 1", "nakamoto": "how many", "gini": "0 to 1", "entropy_bits": "bits"}
 )
 GROUPS: Final[Mapping[str, str]] = MappingProxyType(
-    {"pool": "Pools", "owner": "Owners", "proxy": "Groups with shared templates"}
+    {"pool": "Pools", "owner": "Companies", "proxy": "Groups with shared templates"}
 )
 STROKES: Final[Mapping[str, Stroke]] = MappingProxyType(
     {"pool": "solid", "owner": "solid", "proxy": "dashed"}
@@ -100,20 +100,15 @@ def sentences(marts: Marts) -> list[str]:
     row = whole_concentration(marts)
     if row is None:
         return []
-    pools = plural(int(row["nakamoto"]), "pool")
-    if row["nakamoto_low"] is not None:
-        interval = f" ({INTERVAL} {count(row['nakamoto_low'])} to {count(row['nakamoto_high'])})"
-    else:
-        interval = ""
-    bounds = sorted((row["nakamoto_if_apart"], row["nakamoto_if_largest"]))
-    unknown = (
-        f", and {_span(*bounds)} if the unknown blocks are counted" if row["unknown_block_count"] else ""
-    )
-    said = [f"{pools} together mined more than half of the named blocks{interval}{unknown}."]
+    said = [_half(row)]
     if row["hhi_low"] is not None:
+        interval = index_range(row["hhi_low"], row["hhi_high"])
+        # Only pools that mined nothing here can make the index smaller than with equal pools.
+        is_lower = row["hhi_low"] < 1 / row["n_owners"]
+        unseen = "; the interval allows for pools without a block" if is_lower else ""
         said.append(
-            f"The Herfindahl-Hirschman index is {index_number(row['hhi'])} ({INTERVAL} "
-            f"{index_range(row['hhi_low'], row['hhi_high'])})."
+            f"By pool, the Herfindahl-Hirschman index of the named blocks is {index_number(row['hhi'])} "
+            f"({INTERVAL} {interval}{unseen})."
         )
     said += _top(marts)
     return said + _changes(marts) + _lives(marts)
@@ -144,6 +139,22 @@ def figures_and_tables(marts: Marts) -> SectionContent:
     return SectionContent(parts=parts, missing=missing)
 
 
+def _half(row: Row) -> str:
+    """Return the sentence on how few pools mined more than half, with its interval and the unknown blocks."""
+    n_pools = int(row["nakamoto"])
+    mined = f"{plural(n_pools, 'pool')} {'mined' if n_pools == 1 else 'together mined'}"
+    low, high = row["nakamoto_low"], row["nakamoto_high"]
+    interval = "" if low is None else f" ({INTERVAL} {'only ' if low == high else ''}{_span(low, high)})"
+    bounds = sorted((row["nakamoto_if_apart"], row["nakamoto_if_largest"]))
+    if not row["unknown_block_count"]:
+        unknown = ""
+    elif bounds == [n_pools, n_pools]:
+        unknown = ", also if the unknown blocks are counted"
+    else:
+        unknown = f", and {_span(*bounds)} if the unknown blocks are counted"
+    return f"{mined} more than half of the named blocks{interval}{unknown}."
+
+
 def _span(low: float, high: float) -> str:
     return count(low) if low == high else f"{count(low)} to {count(high)}"
 
@@ -155,10 +166,12 @@ def _top(marts: Marts) -> list[str]:
     if row is None:
         return []
     interval = percent_interval(row["cumulative_low_ratio"], row["cumulative_high_ratio"])
+    has_unknown = any(r["is_unknown"] and r["block_count"] for r in marts.rows("owner_share"))
+    blocks = "all blocks, unknown ones included" if has_unknown else "all blocks"
     return [
         (
-            f"The {TOP} largest owners mined {percent(row['cumulative_ratio'])} of all blocks ({INTERVAL} "
-            f"{interval})."
+            f"The {TOP} largest companies, each with all its pools, mined "
+            f"{percent(row['cumulative_ratio'])} of {blocks} ({INTERVAL} {interval})."
         )
     ]
 
@@ -247,8 +260,8 @@ def _top_table(marts: Marts) -> Table:
     rows = [row for row in marts.rows("owner_share") if row["grouped_by"] == "owner"]
     return mart_table(
         "top-n-table",
-        "Share per owner, and of the n largest together",
-        text_head("Owner", "owner_name"),
+        "Share per company, and of the n largest together",
+        text_head("Company", "owner_name"),
         [
             column("position", "n"),
             column("block_count", "Blocks"),
@@ -304,7 +317,11 @@ def _index_table(marts: Marts, whole: list[Row]) -> Table:
         mart="concentration_index",
         records=marts.rows("concentration_index"),
         n_records=marts.totals["concentration_index"],
-        note="The CSV also has the days and difficulty epochs.",
+        note=(
+            "A company counts with all its pools. The intervals allow for those that mined no block here, so "
+            "that of the Herfindahl-Hirschman index may begin below 1 / how many did. The CSV also has the "
+            "days and difficulty epochs."
+        ),
         is_folded=False,
     )
 

@@ -579,3 +579,42 @@ def test_a_band_that_would_flatten_the_lines_is_cut_with_a_mark() -> None:
     assert CUT_MARK in drawn(500.0)
     assert ">500<" not in drawn(500.0)
     assert CUT_MARK not in drawn(2.5)
+
+
+def concentrated(marts: Marts, **numbers: float) -> list[str]:
+    """Return the sentences on concentration where the row of all blocks by pool has these numbers."""
+    rows = [row | numbers for row in marts.rows("concentration_index")]
+    return concentration.sentences(replace(marts, tables={**marts.tables, "concentration_index": rows}))
+
+
+def test_an_interval_of_one_number_is_one_number(marts: Marts) -> None:
+    """One pool mines nothing together, and an interval from 2 to 2 is written as 2."""
+    bounds = {"nakamoto_if_apart": 2.0, "nakamoto_if_largest": 2.0}
+    one = concentrated(marts, nakamoto=1.0, nakamoto_low=1.0, nakamoto_high=2.0, **bounds)
+    two = concentrated(marts, nakamoto=2.0, nakamoto_low=2.0, nakamoto_high=2.0, **bounds)
+
+    assert one[0] == (
+        "1 pool mined more than half of the named blocks (95\u00a0% interval 1 to 2), and 2 if the unknown "
+        "blocks are counted."
+    )
+    assert two[0] == (
+        "2 pools together mined more than half of the named blocks (95\u00a0% interval only 2), also if the "
+        "unknown blocks are counted."
+    )
+
+
+def test_an_index_says_what_it_counts(marts: Marts) -> None:
+    """Each sentence says whether it is by pool or by company, and of which blocks."""
+    said = concentrated(marts, hhi=0.285, hhi_low=0.216, hhi_high=0.352, n_owners=4)
+    unknown = [{**marts.rows("owner_share")[0], "is_unknown": True, "position": None}]
+    with_unknown = replace(
+        marts, tables={**marts.tables, "owner_share": [*marts.rows("owner_share"), *unknown]}
+    )
+
+    assert said[1] == (
+        "By pool, the Herfindahl-Hirschman index of the named blocks is 0.285 (95\u00a0% interval 0.216 to "
+        "0.352; the interval allows for pools without a block)."
+    )
+    assert "allows for" not in concentrated(marts, hhi_low=0.26, n_owners=4)[1]
+    assert "The 3 largest companies, each with all its pools, mined 60.0\u00a0% of all blocks (" in said[2]
+    assert "of all blocks, unknown ones included (" in concentration.sentences(with_unknown)[2]
