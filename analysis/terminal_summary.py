@@ -15,6 +15,10 @@ from collector.terminal import write_cells
 MAX_POOLS: Final = 12
 COLUMNS: Final = ("Pool", "Blocks", "Share", "95 % interval", "Empty", "Top X", "Outside 2X")
 INDENT: Final = "  "
+X_EXPLAINED: Final = """\
+X = the number of transactions in the block
+Top X: how much was taken of the X that paid best
+Outside 2X: how much was taken of those that paid less than the 2X best"""
 
 
 def print_summary(content: Page, marts: Marts, console: Console) -> None:
@@ -60,6 +64,8 @@ def _print_pools(marts: Marts, console: Console) -> None:
     rest = len(marts.shares) - len(shown)
     notes = [f"{count(rest)} more: pool-analysis show pool_share"] if rest > 0 else []
     notes += _empty_note(marts)
+    if any(row["top_x_ratio"] is not None for row in feerates.values()):
+        notes.append(X_EXPLAINED)
     for note in notes:
         console.print(Text(note, style="dim"))
 

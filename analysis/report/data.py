@@ -145,6 +145,11 @@ class Marts:
         return _has_price(self.manifest)
 
     @property
+    def has_retargets(self) -> bool:
+        """Return whether the difficulty of this chain follows its hashrate; on regtest it never changes."""
+        return self.manifest.get("chain") != "regtest"
+
+    @property
     def pools(self) -> list[str]:
         """Return the slugs of all pools, the one with most blocks first, without the unknown blocks."""
         return [row["pool"] for row in self.shares if not row["is_unknown"]]

@@ -93,7 +93,12 @@ def sentences(marts: Marts) -> list[str]:
         return []
     blocks = plural(overall["n_blocks"], "block")
     taken = with_interval(overall, "top_x")
-    said = [f"By package feerate, pools took {taken} of the top X transactions ({blocks})."]
+    said = [
+        (
+            f"By package feerate, pools took {taken} of the top X transactions ({blocks}), where X = the "
+            "number of transactions in the block, and the top X are those that paid best as it came."
+        )
+    ]
     said += outlier_sentences(
         marts, rows, "top_x", by_blocks(marts.block_ratios, "top_x_ratio").below, "take fewer of the top X"
     )

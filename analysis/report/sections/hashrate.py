@@ -60,6 +60,7 @@ NO_DIFFICULTY: Final = (
     "The difficulty of these blocks is not known. `pool-collector backfill` reads it from block files; "
     "`pool-collector fetch checkpoints` gets what others have published."
 )
+FIXED_DIFFICULTY: Final = ", as it would be at one block in 10 min: this chain keeps its least difficulty"
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "hashrate": Read("hashrate", "period_kind, first_height", "grouped_by = 'network'"),
@@ -105,7 +106,8 @@ def sentences(marts: Marts) -> list[str]:
         known = "" if is_alike else f" of {plural(n_known, 'block')}, also those without a time,"
         said.append(
             f"{blocks} need {metric(row['observed_hashes_per_s'], 'H/s')} on average "
-            f"({INTERVAL} {low} to {high}); by the difficulty{known} it is {by_difficulty}."
+            f"({INTERVAL} {low} to {high}); by the difficulty{known} it is {by_difficulty}"
+            f"{'' if marts.has_retargets else FIXED_DIFFICULTY}."
         )
     fit = next((r for r in marts.rows("hashrate_growth") if r["grouped_by"] == "network"), None)
     if fit is None or fit["lambda_per_day"] is None:

@@ -16,6 +16,7 @@ from analysis.report.sections import (
     attribution,
     concentration,
     empty,
+    feerate,
     hashrate,
     network,
     policy,
@@ -415,6 +416,23 @@ def test_the_two_methods_of_hashrate_say_on_which_blocks_they_rest(marts: Marts)
     said = hashrate.TOPIC.section(sparse)[0].findings[0]
     assert said.startswith("10 blocks of known difficulty and time need ")
     assert "by the difficulty of 40 blocks, also those without a time, it is" in said
+
+
+def test_a_difficulty_that_never_changes_is_said_to_tell_nothing(marts: Marts) -> None:
+    """On regtest the two hashrates may differ by any factor; the sentence and the card say why."""
+    private = replace(marts, manifest={**marts.manifest, "chain": "regtest"})
+    (card,) = [card for card in headlines(private) if card.section == "hashrate"]
+
+    assert hashrate.sentences(private)[0].endswith(f"{hashrate.FIXED_DIFFICULTY}.")
+    assert hashrate.FIXED_DIFFICULTY not in hashrate.sentences(marts)[0]
+    assert "by difficulty, which stays the least there is" in card.note
+
+
+def test_the_first_sentence_with_x_says_what_x_is(marts: Marts) -> None:
+    """Who reads of the top X for the first time reads what X counts."""
+    (first, *_) = [said for said in feerate.sentences(marts) if "top X" in said]
+
+    assert "where X = the number of transactions in the block" in first
 
 
 def test_days_of_a_few_blocks_are_no_course(marts: Marts) -> None:

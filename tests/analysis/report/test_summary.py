@@ -37,6 +37,13 @@ def test_findings_and_one_row_per_pool_fit_eighty_columns(of_mainnet: str) -> No
     assert "\x1b" not in of_mainnet
 
 
+def test_the_table_says_what_x_is(of_mainnet: str) -> None:
+    """The words of its last two columns are explained below it, each on a line of its own."""
+    table = of_mainnet[of_mainnet.index("Outside 2X\n") :]
+
+    assert re.search(r"^ *X = the number of transactions in the block *$", table, re.MULTILINE)
+
+
 def test_a_terminal_gets_colours(tmp_path: Path) -> None:
     """The questions are printed in colour on a terminal."""
     assert "\x1b[1;36mWho mines the blocks?" in printed(
