@@ -1,6 +1,7 @@
 """Write rows of a relation as a table for people, or as CSV or JSON for programs.
 
-Hashes are shown in display order, as RPC writes them; other bytes in hex, in their own order. Null is an
+Hashes are shown in display order, as RPC writes them; other bytes in hex, in their own order. The hash of a
+block of which only the height is known is null, though the tables hold a key made of the height. Null is an
 empty field in CSV and `null` in JSON. Times are ISO 8601 in UTC, intervals are its durations, lists are
 JSON, and a map is a list of pairs. Strangers write some of the texts, such as coinbase texts. JSON keeps
 them exact, and escapes all that is not ASCII. Tables and CSV show U+FFFD for control and format characters;
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HASH_BYTES: Final = 32
+HEIGHT_KEY_END: Final = b"\xff" * 28  # of label_block_key in macros.sql; no hash of a block can end so
 # Columns and fields whose bytes are no hash of Bitcoin, even where there are 32 of them.
 OWN_ORDER: Final = ("body", "coinbase_reserved_value", "coinbase_script", "file_sha256", "raw", "script")
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
@@ -42,17 +44,23 @@ def inert(text: str) -> str:
     return "".join(character if character.isprintable() else REPLACEMENT for character in text)
 
 
+def is_height_key(value: bytes) -> bool:
+    """Return whether bytes are a key made of a height, which stands for the unknown hash of a block."""
+    return len(value) == HASH_BYTES and value.endswith(HEIGHT_KEY_END)
+
+
 def plain(value: Any, column: str = "") -> Any:
     """Convert a value from DuckDB to one that JSON has: a hash to hex in display order, times to ISO 8601.
 
-    32 bytes are taken for a hash unless `column`, the name of the column or field, is one of OWN_ORDER.
+    32 bytes are taken for a hash unless `column`, the name of the column or field, is one of OWN_ORDER. The
+    key of a block of which only the height is known becomes None: nobody knows its hash.
     """
     match value:
         case bytes():
             from collector.dataset.schema import hash_hex  # noqa: PLC0415 - loads pyarrow; a list needs no hash
 
             is_hash = len(value) == HASH_BYTES and column not in OWN_ORDER
-            shown: Any = hash_hex(value) if is_hash else value.hex()
+            shown: Any = value.hex() if not is_hash else None if is_height_key(value) else hash_hex(value)
         case dt.datetime():
             # A time without a zone, as date_trunc makes of a day, is in UTC, as every session is.
             moment = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)

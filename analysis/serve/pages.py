@@ -21,7 +21,7 @@ from analysis.report.data import UNKNOWN, is_template_judged
 from analysis.report.page import CHAINS, prose, source_name
 from analysis.report.saved_files import csv_download, svg_download
 from analysis.report.sections import METHODS, TOPICS, policy
-from analysis.row_output import plain
+from analysis.row_output import is_height_key, plain
 from analysis.serve import drawing, lookups
 from analysis.serve.build_findings import found_answers, report_marts
 from analysis.serve.differences import differences
@@ -358,6 +358,7 @@ def _environment() -> Environment:
         "points": text.share_change,
         "p_value": text.p_value,
         "hash": hash_hex,
+        "block_name": _block_name,
         "moment": _moment,
         "sort_key": _sort_key,
         "iso": plain,
@@ -378,9 +379,15 @@ def _environment() -> Environment:
         "WINDOWS": tuple(WINDOWS),
         "NOTHING": text.NOTHING,
         "FEATURES": policy.FEATURES,
+        "is_height_key": is_height_key,
         "is_template_judged": is_template_judged,
     }
     return environment
+
+
+def _block_name(block: Mapping[str, Any]) -> str:
+    """Return what names a block in an address: its hash, or its height where nobody knows the hash."""
+    return str(block["height"]) if is_height_key(block["block_hash"]) else hash_hex(block["block_hash"])
 
 
 def _moment(at: dt.datetime | dt.date | None) -> Markup:

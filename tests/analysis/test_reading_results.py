@@ -303,6 +303,18 @@ def test_only_hashes_of_bitcoin_are_reversed(folder: Path) -> None:
     assert value.hex() in run("sql", query, *database).stdout
 
 
+def test_a_key_made_of_a_height_is_no_hash(folder: Path) -> None:
+    """What the marts hold in the place of an unknown hash is null in every form, also inside a list."""
+    query = "SELECT label_block_key(831999) AS block_hash, [label_block_key(7)] AS hashes, 1 AS height"
+    database = ("--database", folder / "a.duckdb")
+
+    (found,) = json.loads(run("sql", query, *database, "--format", "json").stdout)
+
+    assert found == {"block_hash": None, "hashes": [None], "height": 1}
+    assert run("sql", query, *database, "--format", "csv").stdout.splitlines()[1] == ",[null],1"
+    assert "ffff" not in run("sql", query, *database).stdout
+
+
 def test_a_query_that_fails_or_writes_is_one_sentence(folder: Path) -> None:
     """A bad query exits with 1 and one line, and the database stays as it was."""
     for query in ("SELECT nothing", "DROP TABLE pool_share", "SELEC"):

@@ -17,7 +17,8 @@ that a list calls stale is never taken from a table or a list.
 
 Other sources of others do not name the parent: it is the block that this table has one height below. A list of labels
 does not give the hash; a header with that height, the parent that the header above it names, or a list of arrivals does. Where none
-does, block_hash is a key made of the height (label_block_key), which no real hash can equal.
+does, block_hash is a key made of the height (label_block_key), which no real hash can equal. Pages, API, CSV and
+`pool-analysis show` give null for it.
 
 A coinbase names the pool by our rules. A label counts only where there is no coinbase: that of a block table first, then that of
 a list; one that is 'unknown' counts only where nobody gives another; pool_told_by names whose coinbase or label it is.

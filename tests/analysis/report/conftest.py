@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from analysis import report
+from analysis.report.data import Marts
 from analysis.report.model import Page
 from analysis.report.page import page, render
 from analysis.report.sections import read_marts
@@ -16,6 +17,12 @@ def filled_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a database with rows for every section of the report, and return its path."""
     folder = tmp_path_factory.mktemp("filled")
     return report_marts.write(folder / "analysis.duckdb", report_marts.filled())
+
+
+@pytest.fixture(scope="session")
+def marts(filled_database: Path) -> Marts:
+    """Return the rows that the report reads from `filled_database`: some for every section."""
+    return read_marts(filled_database)
 
 
 @pytest.fixture(scope="session")

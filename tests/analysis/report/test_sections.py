@@ -13,16 +13,13 @@ from analysis.report.headline import headlines
 from analysis.report.model import Figure, Page, Section, Table, TableColumn
 from analysis.report.page import page, render
 from analysis.report.sections import (
-    attribution,
     concentration,
     empty,
-    feerate,
     hashrate,
     network,
     policy,
     read_marts,
     revenue,
-    share,
     template_audit,
 )
 from analysis.report.sections import user_transactions as users
@@ -105,12 +102,6 @@ MISSING = {
 def sections(content: Page) -> dict[str, Section]:
     """Return the sections of a page, by id."""
     return {section.section_id: section for section in content.sections}
-
-
-@pytest.fixture(scope="module")
-def marts(filled_database: Path) -> Marts:
-    """Give marts with rows for every section."""
-    return read_marts(filled_database)
 
 
 @pytest.fixture(scope="module")
@@ -418,23 +409,6 @@ def test_the_two_methods_of_hashrate_say_on_which_blocks_they_rest(marts: Marts)
     assert "by the difficulty of 40 blocks, also those without a time, it is" in said
 
 
-def test_a_difficulty_that_never_changes_is_said_to_tell_nothing(marts: Marts) -> None:
-    """On regtest the two hashrates may differ by any factor; the sentence and the card say why."""
-    private = replace(marts, manifest={**marts.manifest, "chain": "regtest"})
-    (card,) = [card for card in headlines(private) if card.section == "hashrate"]
-
-    assert hashrate.sentences(private)[0].endswith(f"{hashrate.FIXED_DIFFICULTY}.")
-    assert hashrate.FIXED_DIFFICULTY not in hashrate.sentences(marts)[0]
-    assert "by difficulty, which stays the least there is" in card.note
-
-
-def test_the_first_sentence_with_x_says_what_x_is(marts: Marts) -> None:
-    """Who reads of the top X for the first time reads what X counts."""
-    (first, *_) = [said for said in feerate.sentences(marts) if "top X" in said]
-
-    assert "where X = the number of transactions in the block" in first
-
-
 def test_days_of_a_few_blocks_are_no_course(marts: Marts) -> None:
     """If only some headers have a time, the blocks of known height are drawn by difficulty epoch."""
     days = [{"period_kind": "day", "period": f"2020-01-{n:02d}", "n_blocks": 1} for n in range(1, 21)]
@@ -494,53 +468,6 @@ def test_periods_without_a_value_do_not_decide_how_time_is_cut(marts: Marts) -> 
     assert [day.day for day, _ in long.over_time("hashrate", "known")] == [1, 2, 3]
 
 
-def test_blocks_that_only_labels_name_are_said_to_be_so(marts: Marts) -> None:
-    """The sentence on attribution counts payout scripts, tags, labels of others and the rest."""
-    counts = {"tag": 1005, "label": 87_716, "none": 1608}
-    rows = [
-        {
-            "period_kind": "all",
-            "method": method,
-            "block_count": n_blocks,
-            "total_block_count": sum(counts.values()),
-            "conflict_count": 0,
-        }
-        for method, n_blocks in counts.items()
-    ]
-    only = replace(marts, tables={**marts.tables, "attribution_method": rows, "label_summary": []})
-
-    assert attribution.sentences(only) == [
-        (
-            "Of 90,329 blocks, none were attributed by payout script and 1,005 by coinbase tag; for 87,716 "
-            "others name the pool; 1,608 stay unknown."
-        )
-    ]
-
-
-def test_names_of_others_that_we_do_not_know_are_named(marts: Marts) -> None:
-    """A block that somebody names is not only "unknown": both sections say by whom and how it is called."""
-    rows = [
-        {"source": "me", "kind": kind, "label": label, "block_count": n_blocks, "unknown_count": n_unknown}
-        | {"first_height": 1, "last_height": 900}
-        for kind, label, n_blocks, n_unknown in (
-            ("labels", "NoSuchPool", 729, 720),
-            ("labels", "Odd\x1b", 1, 0),
-            ("blocks", "NoSuchPool", 10, 10),  # the same blocks once more, from the source's table of blocks
-        )
-    ]
-    found = replace(marts, tables={**marts.tables, "unmapped_label": rows})
-
-    assert [said for said in attribution.sentences(found) if "do not know" in said] == [
-        (
-            "me calls 730 blocks by names that we do not know: NoSuchPool (729) and Odd\N{SYMBOL FOR ESCAPE} "
-            "(1). An alias in data/pools maps a name to its pool."
-        )
-    ]
-    assert "me calls 720 of them by names that we do not know." in share.sentences(found)
-    tables = [part for part in attribution.figures_and_tables(found).parts if isinstance(part, Table)]
-    assert "unmapped-table" in {table.table_id for table in tables}
-
-
 def test_blocks_without_arrivals_are_not_said_to_be_no_blocks(bare: Page) -> None:
     """The question on lost blocks names arrivals as what lacks, although the section has no part at all."""
     (lack,) = [lack for lack in bare.unanswered if network.TOPIC.question in lack.question]
@@ -597,42 +524,3 @@ def test_a_band_that_would_flatten_the_lines_is_cut_with_a_mark() -> None:
     assert CUT_MARK in drawn(500.0)
     assert ">500<" not in drawn(500.0)
     assert CUT_MARK not in drawn(2.5)
-
-
-def concentrated(marts: Marts, **numbers: float) -> list[str]:
-    """Return the sentences on concentration where the row of all blocks by pool has these numbers."""
-    rows = [row | numbers for row in marts.rows("concentration_index")]
-    return concentration.sentences(replace(marts, tables={**marts.tables, "concentration_index": rows}))
-
-
-def test_an_interval_of_one_number_is_one_number(marts: Marts) -> None:
-    """One pool mines nothing together, and an interval from 2 to 2 is written as 2."""
-    bounds = {"nakamoto_if_apart": 2.0, "nakamoto_if_largest": 2.0}
-    one = concentrated(marts, nakamoto=1.0, nakamoto_low=1.0, nakamoto_high=2.0, **bounds)
-    two = concentrated(marts, nakamoto=2.0, nakamoto_low=2.0, nakamoto_high=2.0, **bounds)
-
-    assert one[0] == (
-        "1 pool mined more than half of the named blocks (95\u00a0% interval 1 to 2), and 2 if the unknown "
-        "blocks are counted."
-    )
-    assert two[0] == (
-        "2 pools together mined more than half of the named blocks (95\u00a0% interval only 2), also if the "
-        "unknown blocks are counted."
-    )
-
-
-def test_an_index_says_what_it_counts(marts: Marts) -> None:
-    """Each sentence says whether it is by pool or by company, and of which blocks."""
-    said = concentrated(marts, hhi=0.285, hhi_low=0.216, hhi_high=0.352, n_owners=4)
-    unknown = [{**marts.rows("owner_share")[0], "is_unknown": True, "position": None}]
-    with_unknown = replace(
-        marts, tables={**marts.tables, "owner_share": [*marts.rows("owner_share"), *unknown]}
-    )
-
-    assert said[1] == (
-        "By pool, the Herfindahl-Hirschman index of the named blocks is 0.285 (95\u00a0% interval 0.216 to "
-        "0.352; the interval allows for pools without a block)."
-    )
-    assert "allows for" not in concentrated(marts, hhi_low=0.26, n_owners=4)[1]
-    assert "The 3 largest companies, each with all its pools, mined 60.0\u00a0% of all blocks (" in said[2]
-    assert "of all blocks, unknown ones included (" in concentration.sentences(with_unknown)[2]

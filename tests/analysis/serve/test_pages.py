@@ -1,5 +1,6 @@
 """Test the pages in a real browser: hostile texts, accessibility, widths, keys; and what they say."""
 
+import csv
 import json
 import re
 from collections.abc import Iterator
@@ -228,6 +229,23 @@ def test_a_label_is_said_to_be_one(listed: Site, height: int, said: str, card: s
     assert f"No rule matches; {said}" in page
     assert card in page
     assert f"{NOTHING} BTC" not in page
+
+
+def test_a_hash_that_nobody_knows_is_not_made_up(listed: Site) -> None:
+    """A block of which only the height is known has no hash on a page, in JSON or in CSV; links work."""
+    pages = [listed.get(path).text for path in ("/", "/blocks", "/blocks/2", "/blocks.csv")]
+    rows = listed.data("/api/v1/blocks")
+    (record, *_) = csv.DictReader(pages[-1].splitlines())
+
+    assert [(row["height"], row["block_hash"], row["prev_hash"]) for row in rows] == [
+        (height, None, None) for height in (3, 2, 1)
+    ]
+    assert (record["height"], record["block_hash"]) == ("3", "")
+    assert not [page for page in pages if "ffffffffffff" in page]
+    assert "hash not known" in pages[2]
+    links = re.findall(r'href="((?:/api/v1)?/blocks/[^"]+)"', "".join(pages))
+    assert {"/blocks/3", "/blocks/1", "/api/v1/blocks/2"} <= set(links)
+    assert {listed.get(link).status_code for link in set(links)} == {200}
 
 
 def test_a_header_time_is_not_called_an_arrival(served_database: Path, tmp_path: Path) -> None:
