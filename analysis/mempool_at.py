@@ -126,7 +126,11 @@ TOTALS: Final = """
         count(*) FILTER (first_seen_kind != 'pushed') AS n_entry_unseen,
         CAST(coalesce(sum(vsize_vb), 0) AS BIGINT) AS vsize_vb,
         CAST(coalesce(sum(fee_sat), 0) AS BIGINT) AS fee_sat,
-        min(chunk_feerate_sat_vb) FILTER (vsize_ahead_vb + vsize_vb <= $block_vb) AS next_block_feerate_sat_vb
+        -- Null where all that waits fits into a block: then no feerate is needed but the node's minimum.
+        CASE
+            WHEN sum(vsize_vb) > $block_vb
+                THEN min(chunk_feerate_sat_vb) FILTER (vsize_ahead_vb + vsize_vb <= $block_vb)
+        END AS next_block_feerate_sat_vb
     FROM mempool_then
 """
 BANDS: Final = """
@@ -193,7 +197,8 @@ class Mempool:
 
     `verdicts` has a row per node: whether the node was watched at that moment, and from when to when; if not,
     when it was watched last before and first after. `totals` are the number, the vsize (vB) and the fees
-    (sat) of the waiting transactions. `bands` are counts by chunk feerate. `rows` are the transactions
+    (sat) of the waiting transactions, and the chunk feerate (sat/vB) of the last that fits into a block, None
+    where all of them fit. `bands` are counts by chunk feerate. `rows` are the transactions
     listed; `vsize_ahead_vb` of a row is the size of all that pay better. Where the chosen node was not
     watched, `totals` is None and `bands` and `rows` are empty.
     """

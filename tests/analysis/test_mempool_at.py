@@ -108,6 +108,21 @@ def test_the_best_paying_stand_first_with_what_is_ahead(shared: SharedBuild) -> 
     assert (steps["block_before"], steps["block_after"]) == (None, at(50) - MICROSECOND)
 
 
+def test_the_next_block_asks_for_a_feerate_only_where_not_all_fits(shared: SharedBuild) -> None:
+    """While all fits into a block, none is needed; then it is that of the last that fits."""
+    sizes_vb = {"best": 400_000, "last": 600_000, "left": 100}
+    feerates = {"best": 9, "last": 5, "left": 2}
+    entries = [
+        {"txid": txid, "entered_at": 10 + place, "fee_sat": feerates[txid] * size_vb, "vsize_vb": size_vb}
+        for place, (txid, size_vb) in enumerate(sizes_vb.items())
+    ]
+    tables = {"mempool_txs": entries, "blocks": [{"block_hash": "b1", "height": 1, "arrived_at": 50}]}
+    with shared.built(tables, MARTS) as connection:
+        totals = [mempool_at(connection, at(second)).totals for second in (11, 12)]
+
+    assert [found and found["next_block_feerate_sat_vb"] for found in totals] == [None, 5]
+
+
 @pytest.mark.parametrize(
     ("text", "second"),
     [

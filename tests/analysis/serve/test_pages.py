@@ -97,6 +97,14 @@ def test_a_replay_steps_from_change_to_change(site: Site, tab: Tab) -> None:
     assert shown == [["4,000", "300"], ["4,000", "500", "300"], ["4,000", "300"], ["4,000", "500", "300"]]
 
 
+def test_a_mempool_that_fits_into_a_block_asks_for_no_feerate(site: Site) -> None:
+    """A few small transactions all fit, so the card names no feerate of the last that fits."""
+    page = site.get("/mempool?at=2026-01-01T23:59:00Z").text
+
+    assert "all that waits fits into one block, so the node&#39;s minimum feerate is enough" in page
+    assert "chunk feerate of the last that fits" not in page
+
+
 @pytest.mark.browser
 def test_a_table_sorts_by_value(site: Site, tab: Tab) -> None:
     """A click on a head of the table of pools sorts it, as in the report."""
