@@ -1,11 +1,14 @@
 /*
 summary = "Does hashrate grow exponentially? ln H = lambda t + c per owner, how well it fits, and what its residuals show."
 method = """
-Ordinary least squares on the daily observed hashrate, t in days since 1970-01-01 (arXiv:1902.07549;
-analysis/stats/growth.py). The bounds of lambda allow for residuals that depend on the day before. Residuals are checked
-by Durbin and Watson's statistic (2: independent) and by Jarque and Bera's test of normality. A high r_squared alone
-does not prove exponential growth; hashrate_segment shows breaks. Days without a block of the owner have no logarithm
-and are left out, which favours small pools. Series of fewer than min_days days, and unknown, are not fitted.
+Quasi-Poisson regression with a logarithmic link on the blocks per day, each worth the network's observed hashrate of
+the day / its blocks; t in days since 1970-01-01 (analysis/stats/growth.py). A day of the network without a block of the
+owner counts as 0 (of days whose blocks are all unknown, nothing is known of an owner). The paper fits ln H of days with
+a block (arXiv:1902.07549): nearly the same for the network and large pools, but ln falls short for few blocks, so small
+pools grew or shrank too little. The bounds of lambda allow for residuals that depend on the day before. Residuals are
+checked by Durbin and Watson's statistic (2: independent) and by Jarque and Bera's test of normality, which few blocks
+per day fail. A high r_squared alone does not prove exponential growth; hashrate_segment shows breaks. Series with fewer
+than min_days days with a block, and unknown, are not fitted.
 """
 grain = ["grouped_by", "owner"]
 [parameters]
@@ -16,57 +19,121 @@ owner = "VARCHAR  slug of the pool or entity; 'all' for the network"
 owner_name = "VARCHAR  name of the owner"
 first_day = "DATE  first day with a block"
 last_day = "DATE  last day with a block"
-n_days = "BIGINT  days fitted"
+n_days = "BIGINT  days fitted, also those without a block of the owner"
 lambda_per_day = "DOUBLE  1/day, growth rate"
 lambda_low_per_day = "DOUBLE  1/day, lower bound of the 95 % interval"
 lambda_high_per_day = "DOUBLE  1/day, upper bound of the 95 % interval"
 doubling_days = "DOUBLE  days, ln 2 / lambda; negative: halving"
 intercept = "DOUBLE  c, ln of hashes/s on 1970-01-01"
-r_squared = "DOUBLE  0..1, part of the variance of ln H that the line explains"
+r_squared = "DOUBLE  0..1, part of the variance of ln H, weighted by expected blocks, that the line explains"
 adjusted_r_squared = "DOUBLE  the same, allowing for the number of parameters"
-residual_sd = "DOUBLE  standard deviation of the residuals of ln H"
+residual_sd = "DOUBLE  standard deviation of a day's hashrate about the curve, as a part of it"
 durbin_watson = "DOUBLE  0..4, 2 for independent residuals, 0 when neighbours are alike"
 normality_p_value = "DOUBLE  0..1, small: residuals are not normal"
 told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with
 
-days as (
+rates as (
     select
         grouped_by,
         owner,
         owner_name,
-        min(cast(period as date)) as first_day,
-        max(cast(period as date)) as last_day,
-        count(*) as n_days,
-        sources_of(flatten(list(told_by))) as told_by,
-        growth_fit(
-            list(cast(cast(period as date) - date '1970-01-01' as double) order by period),
-            list(observed_hashes_per_s order by period)
-        ) as fit
+        cast(period as date) as day,
+        case when timed_block_count = 0 then 0 else observed_hashes_per_s end as hashes_per_s,
+        told_by
     from hashrate
-    where period_kind = 'day' and not is_unknown and observed_hashes_per_s > 0
+    where period_kind = 'day' and not is_unknown
+),
+
+networks as (
+    select
+        cast(period as date) as day,
+        observed_hashes_per_s / timed_block_count as unit_hashes_per_s
+    from hashrate
+    where period_kind = 'day' and grouped_by = 'network' and observed_hashes_per_s > 0
+),
+
+owned_days as (
+    select distinct
+        grouped_by,
+        day
+    from rates
+),
+
+-- Days of which an owner is known, and the hashrate for which one block stood.
+days as (
+    select
+        owned_days.grouped_by,
+        owned_days.day,
+        networks.unit_hashes_per_s
+    from owned_days
+    inner join networks
+        on owned_days.day = networks.day
+),
+
+owners as (
+    select
+        grouped_by,
+        owner,
+        owner_name,
+        min(day) as first_day,
+        max(day) as last_day,
+        sources_of(flatten(list(told_by))) as told_by
+    from rates
+    where hashes_per_s > 0
     group by grouped_by, owner, owner_name
     having count(*) >= getvariable('min_days')
+),
+
+series as (
+    select
+        owners.grouped_by,
+        owners.owner,
+        days.day,
+        days.unit_hashes_per_s,
+        case when rates.owner is null then 0 else rates.hashes_per_s end as hashes_per_s
+    from owners
+    inner join days
+        on owners.grouped_by = days.grouped_by
+    left join rates
+        on owners.grouped_by = rates.grouped_by and owners.owner = rates.owner and days.day = rates.day
+),
+
+fits as (
+    select
+        grouped_by,
+        owner,
+        count(*) as n_days,
+        count_growth_fit(
+            list(cast(day - date '1970-01-01' as double) order by day),
+            list(hashes_per_s order by day),
+            list(unit_hashes_per_s order by day)
+        ) as fit
+    from series
+    where hashes_per_s is not null
+    group by grouped_by, owner
 )
 
 select
-    grouped_by,
-    owner,
-    owner_name,
-    first_day,
-    last_day,
-    n_days,
-    fit.lambda_per_day,
-    fit.lambda_low_per_day,
-    fit.lambda_high_per_day,
-    ln(2) / nullif(fit.lambda_per_day, 0) as doubling_days,
-    fit.intercept,
-    fit.r_squared,
-    fit.adjusted_r_squared,
-    fit.residual_sd,
-    fit.durbin_watson,
-    fit.normality_p_value,
-    told_by
-from days
-order by grouped_by, owner
+    owners.grouped_by,
+    owners.owner,
+    owners.owner_name,
+    owners.first_day,
+    owners.last_day,
+    fits.n_days,
+    fits.fit.lambda_per_day,
+    fits.fit.lambda_low_per_day,
+    fits.fit.lambda_high_per_day,
+    ln(2) / nullif(fits.fit.lambda_per_day, 0) as doubling_days,
+    fits.fit.intercept,
+    fits.fit.r_squared,
+    fits.fit.adjusted_r_squared,
+    fits.fit.residual_sd,
+    fits.fit.durbin_watson,
+    fits.fit.normality_p_value,
+    owners.told_by
+from owners
+inner join fits
+    on owners.grouped_by = fits.grouped_by and owners.owner = fits.owner
+order by owners.grouped_by, owners.owner

@@ -75,6 +75,88 @@ def test_no_fit_without_ten_days_or_without_a_change(values: list[float]) -> Non
     assert growth.fit_growth(np.arange(float(len(values))), np.array(values)) is None
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "n_days"),
+    [(4, 1, 365), (4, 0.25, 365), (1, 8, 365), (15, 30, 365), (4, 1, 60), (10, 5, 30)],
+)
+def test_counts_with_days_of_none_give_the_planted_rate(first: float, last: float, n_days: int) -> None:
+    """The mean of lambda is the planted one, and in 91 % of 200 series or more its interval holds it."""
+    rng = np.random.default_rng(5)
+    days = np.arange(float(n_days))
+    rate = np.log(last / first) / (n_days - 1)
+    drawn = rng.poisson(first * np.exp(rate * days), (200, n_days)).astype(float)
+    fits = [growth.fit_count_growth(days, values, np.ones(n_days)) for values in drawn]
+    found = np.array([fit[1:4] for fit in fits if fit])
+
+    assert len(found) == 200
+    error = found[:, 0].std() / np.sqrt(200)
+    assert abs(found[:, 0].mean() - rate) < 4 * error
+    assert ((found[:, 1] <= rate) & (rate <= found[:, 2])).mean() >= 0.91
+
+
+def test_the_fit_of_counts_solves_its_equations() -> None:
+    """Expected counts have the sum and the mean day of those found; a unit that grows is not luck."""
+    rng = np.random.default_rng(6)
+    units = 1e18 * np.exp(0.01 * DAYS)
+    values = rng.poisson(3 * np.exp(-0.02 * DAYS)) * units
+
+    fit = growth.fit_count_growth(DAYS, values, units)
+
+    assert fit is not None
+    expected = np.exp(fit.lambda_per_day * DAYS + fit.intercept) / units
+    counts = values / units
+    assert [expected.sum(), expected @ DAYS] == pytest.approx([counts.sum(), counts @ DAYS])
+    assert fit.lambda_low_per_day < -0.01 < fit.lambda_high_per_day
+    pearson = (counts - expected) / np.sqrt(expected)
+    assert fit.durbin_watson == pytest.approx((np.diff(pearson) ** 2).sum() / (pearson**2).sum())
+    assert fit.normality_p_value == pytest.approx(stats.jarque_bera(pearson).pvalue)
+
+
+def test_many_events_a_day_give_the_fit_of_logarithms() -> None:
+    """With 10,000 events a day, the fit of counts is the least squares fit of their logarithms."""
+    counts = np.random.default_rng(7).poisson(10_000, len(DAYS)) + 0.0
+    units = np.exp(0.01 * DAYS)
+
+    fit, log_fit = (
+        growth.fit_count_growth(DAYS, counts * units, units),
+        growth.fit_growth(DAYS, counts * units),
+    )
+
+    assert fit is not None
+    assert log_fit is not None
+    assert fit[:4] == pytest.approx(log_fit[:4], rel=1e-3)
+    assert (fit.r_squared, fit.intercept) == pytest.approx((log_fit.r_squared, log_fit.intercept), rel=1e-4)
+    assert fit.residual_sd == pytest.approx(log_fit.residual_sd, rel=0.01)
+
+
+def test_what_grew_and_then_ended_has_not_certainly_grown() -> None:
+    """1 to 8 a day and then none for as long: the interval holds decline; long after, decline is certain."""
+    grown = np.round(1 + 7 * np.arange(60) / 59)
+    short, long = (np.concatenate([grown, np.zeros(n)]) for n in (60, 3000))
+
+    fits = [growth.fit_count_growth(np.arange(len(y)) + 0.0, y, np.ones(len(y))) for y in (short, long)]
+
+    assert all(fit is not None and fit.lambda_low_per_day < 0 for fit in fits)
+    assert fits[1] is not None
+    assert fits[1].lambda_high_per_day < 0
+
+
+@pytest.mark.parametrize("values", [[], [1.0] * 9 + [0.0] * 9, [0.0] * 50, [7.0] * 50])
+def test_no_fit_of_counts_on_fewer_than_ten_days_or_without_a_change(values: list[float]) -> None:
+    """A series with fewer than ten days above 0, or a constant one, gives None."""
+    days = np.arange(float(len(values)))
+    assert growth.fit_count_growth(days, np.array(values), np.ones(len(values))) is None
+
+
+def test_an_exact_exponential_of_counts_is_recovered() -> None:
+    """One event a day whose unit doubles every day gives ln 2, and no checks of residuals."""
+    fit = growth.fit_count_growth(DAYS, 2.0**DAYS, 2.0**DAYS)
+
+    assert fit is not None
+    assert fit[:7] == pytest.approx((200, np.log(2), np.log(2), np.log(2), 0, 1, 1), abs=1e-9)
+    assert np.isnan([fit.durbin_watson, fit.normality_p_value]).all()
+
+
 def test_a_planted_break_is_found_within_a_few_days() -> None:
     """Growth that stops at day 120 gives two pieces that meet near that day, with the planted rates."""
     y = np.where(DAYS < 120, 0.02 * DAYS, 2.4) + noise(3, 0.3, 0.05)
