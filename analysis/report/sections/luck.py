@@ -201,7 +201,10 @@ def _race_table(marts: Marts) -> Table:
         marts.rows("race_outcome"),
         mart="race_outcome",
         n_records=marts.totals["race_outcome"],
-        note="Expected: each pool goes on from its own block, and the others are split evenly.",
+        note=(
+            "Expected: each pool goes on from its own block, and the others are split evenly, by the "
+            "shares of the difficulty epoch of each race."
+        ),
         is_folded=True,
     )
 

@@ -4,9 +4,11 @@ method = """
 A race is a branch that lost (stale_branches) against a rival that the dataset has; the pools are those of the lowest
 stale block and of the active block beside it. Races that are still open, of a pool against itself, or with an unknown
 pool are left out. Each pool goes on from its own block. If the other miners are split evenly, the first pool wins with
-the chance (1 + a - b) / 2, where a and b are the two shares of all blocks. The p-value is exact (binomial, two-sided)
-and corrected over all pairs (Holm, as in empty_intervals). The nodes that tell of stale blocks are near some pools and
-far from others, so a list of stale blocks need not hold all races.
+the chance (1 + a - b) / 2, where a and b are the two shares of the blocks of the race's difficulty epoch (owner_share);
+shares of the whole dataset would be wrong for a pool that came, went or grew. expected_ratio is the mean over the
+races. The p-value is that of a binomial count with this chance, two-sided: exact where the shares stay, a little too
+large where they change. It is corrected over all pairs (Holm, as in empty_intervals). The nodes that tell of stale
+blocks are near some pools and far from others, so a list of stale blocks need not hold all races.
 """
 grain = ["pool", "rival_pool"]
 [columns]
@@ -19,7 +21,7 @@ won_count = "BIGINT  races that the first pool won"
 won_ratio = "DOUBLE  0..1, won / races"
 won_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval (Wilson)"
 won_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval (Wilson)"
-expected_ratio = "DOUBLE  0..1, (1 + a - b) / 2"
+expected_ratio = "DOUBLE  0..1, mean of (1 + a - b) / 2 over the races"
 p_value = "DOUBLE  0..1, chance of an outcome at least as uneven"
 adjusted_p_value = "DOUBLE  0..1, corrected for the number of pairs"
 */
@@ -27,34 +29,49 @@ with
 
 races as (
     select
-        least(pools[1], rival_pool) as pool,
-        greatest(pools[1], rival_pool) as rival_pool,
-        rival_pool < pools[1] as has_won
+        block_owner.epoch,
+        least(stale_branches.pools[1], stale_branches.rival_pool) as pool,
+        greatest(stale_branches.pools[1], stale_branches.rival_pool) as rival_pool,
+        stale_branches.rival_pool < stale_branches.pools[1] as has_won
     from stale_branches
+    inner join block_owner
+        on stale_branches.rival_hash = block_owner.block_hash
     where
-        not is_open and rival_pool is not null
-        and rival_pool != pools[1] and rival_pool != 'unknown' and pools[1] != 'unknown'
+        block_owner.grouped_by = 'pool'
+        and not stale_branches.is_open
+        and stale_branches.rival_pool != stale_branches.pools[1]
+        and stale_branches.rival_pool != 'unknown' and stale_branches.pools[1] != 'unknown'
 ),
 
-counted as (
+shares as (
     select
-        pool,
-        rival_pool,
-        count(*) as race_count,
-        count(*) filter (where has_won) as won_count
+        period,
+        owner,
+        share_ratio
+    from owner_share
+    where grouped_by = 'pool' and period_kind = 'epoch'
+),
+
+chances as (
+    select
+        races.*,
+        (1 + coalesce(first_share.share_ratio, 0) - coalesce(second_share.share_ratio, 0)) / 2 as chance
     from races
-    group by pool, rival_pool
+    left join shares as first_share
+        on cast(races.epoch as varchar) = first_share.period and races.pool = first_share.owner
+    left join shares as second_share
+        on cast(races.epoch as varchar) = second_share.period and races.rival_pool = second_share.owner
 ),
 
 expected as (
     select
-        counted.*,
-        (1 + coalesce(first_share.share_ratio, 0) - coalesce(second_share.share_ratio, 0)) / 2 as expected_ratio
-    from counted
-    left join pool_share as first_share
-        on counted.pool = first_share.pool
-    left join pool_share as second_share
-        on counted.rival_pool = second_share.pool
+        pool,
+        rival_pool,
+        count(*) as race_count,
+        count(*) filter (where has_won) as won_count,
+        ordered_sum(chance) / count(*) as expected_ratio
+    from chances
+    group by pool, rival_pool
 ),
 
 tested as (
