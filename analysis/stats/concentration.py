@@ -184,15 +184,19 @@ def homogeneity_test(counts: Numbers, other_counts: Numbers) -> HomogeneityTest 
     Element i of both lists is one owner.
 
     The test is Pearson's chi-square without continuity correction (scipy.stats.chi2_contingency). Owners with
-    an expected count below 5 in either period are merged, because the test is wrong for so few. The result is
-    None where a single group remains, or a period has no block.
+    an expected count below 5 in either period are merged, because the test is wrong for so few; where they
+    have fewer than 5 even together, the smallest of the other owners joins them. The result is None where a
+    single group remains, or a period has no block.
     """
     table = np.stack([counts, other_counts])
     totals = table.sum(axis=1)
     if not (totals > 0).all():
         return None
-    expected_ratio = totals.min() / totals.sum()
-    is_small = table.sum(axis=0) * expected_ratio < MIN_EXPECTED
+    sizes = table.sum(axis=0)
+    least_size = MIN_EXPECTED * totals.sum() / totals.min()
+    is_small = sizes < least_size
+    if 0 < sizes[is_small].sum() < least_size and not is_small.all():
+        is_small[np.where(is_small, np.inf, sizes).argmin()] = True
     rest = table[:, is_small].sum(axis=1, keepdims=True)
     table = np.hstack([table[:, ~is_small], rest]) if rest.any() else table[:, ~is_small]
     if table.shape[1] < 2:  # noqa: PLR2004 - one group has nothing to differ from

@@ -7,9 +7,10 @@ between two blocks of neighbouring heights that the dataset has; a window is giv
 covered. Header times may fall: what a block reaches is the greatest time up to its height. The interval of a share is
 Wilson's. gained_share is the share minus that in the window of equal length just before, which must be covered as well;
 its interval is Newcombe's hybrid score interval (R. G. Newcombe, 1998, method 10). Every interval is for one pool
-alone: of twenty pools without a change, one is expected to show one. adjusted_p_value is that of Pearson's chi-square
-test of the pool against all others, corrected over the pools of the window (Holm, as in share_change). A pool with
-blocks only in the window before has a row with 0 blocks, so that a pool that fell silent is seen.
+alone: of twenty pools without a change, one is expected to show one. p_value is that of Fisher's exact test of the
+pool against all other blocks, right for few blocks, too; adjusted_p_value is corrected over the pools of the window
+(Holm, as in share_change). Unknown is no pool and is not tested. A pool with blocks only in the window before has a row
+with 0 blocks, so that a pool that fell silent is seen.
 """
 grain = ["time_window", "pool"]
 [parameters]
@@ -34,7 +35,7 @@ previous_total_block_count = "BIGINT  blocks in the window before, all pools and
 gained_share = "DOUBLE  -1..1, share minus share in the window before"
 gained_low_share = "DOUBLE  -1..1, lower bound of the 95 % interval"
 gained_high_share = "DOUBLE  -1..1, upper bound of the 95 % interval"
-p_value = "DOUBLE  0..1, small: the share has changed; null where too few blocks are expected"
+p_value = "DOUBLE  0..1, small: the share has changed; null for unknown, without the window before, and for a pool that has every block of both"
 adjusted_p_value = "DOUBLE  0..1, corrected for the number of pools in the window"
 told_by = "VARCHAR[]  sources of the blocks in the window, each once: observed, backfilled, or names of imported sources"
 */
@@ -238,11 +239,13 @@ tested as (
         *,
         row_number() over (partition by time_window order by pool) as number,
         case
-            when previous_count is not null
-                then homogeneity_test(
-                    [block_count, total_block_count - block_count],
-                    [previous_count, previous_total_block_count - previous_count]
-                ).p_value
+            when not is_unknown
+                then fisher_p_value(
+                    block_count,
+                    total_block_count - block_count,
+                    previous_count,
+                    previous_total_block_count - previous_count
+                )
         end as p_value
     from shares
 ),

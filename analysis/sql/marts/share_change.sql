@@ -2,11 +2,12 @@
 summary = "Has the distribution of blocks over owners changed from one period to the next? Test, effect size, who moved most."
 method = """
 Each day and each difficulty epoch is compared with the one before it in the dataset, by Pearson's chi-square test of
-homogeneity on blocks per owner, with unknown as a group of its own. Owners with fewer than 5 blocks expected are merged
-(analysis/stats/concentration.py). With hundreds of periods some p-values are small by chance: adjusted_p_value is
-corrected over all periods of one kind (Holm, as in empty_intervals; neighbouring tests share a period). Cramer's V is
-the size of the change: 0 the same shares, 1 completely different owners. Of several owners whose shares changed by as
-much, the first by name is given. The first period has no earlier one and no row.
+homogeneity on blocks per owner, with unknown as a group of its own. Owners with fewer than 5 blocks expected are
+merged, with the smallest other owner where even together they are so few (analysis/stats/concentration.py). With
+hundreds of periods some p-values are small by chance: adjusted_p_value is corrected over all periods of one kind (Holm,
+as in empty_intervals; neighbouring tests share a period). Cramer's V is the size of the change: 0 the same shares, 1
+completely different owners. Of several owners whose shares changed by as much, the first by name is given. The first
+period has no earlier one and no row.
 """
 grain = ["grouped_by", "period_kind", "period"]
 [columns]

@@ -155,8 +155,18 @@ def test_homogeneity_is_rejected_about_as_often_as_it_says() -> None:
     assert all(results)
 
 
+def test_few_blocks_join_the_smallest_owner() -> None:
+    """Two owners of 2 blocks each are merged, and with 2 blocks expected they join the smallest other one."""
+    result = concentration.homogeneity_test(np.array([40.0, 2, 20, 0]), np.array([20.0, 0, 40, 2]))
+
+    expected = stats.chi2_contingency([[40, 22], [20, 42]], correction=False)
+    assert result is not None
+    assert result[:3] == pytest.approx((expected.statistic, 1, expected.pvalue))
+
+
 @pytest.mark.parametrize(
-    ("counts", "others"), [([5], [5]), ([], []), ([3, 1], [0, 0]), ([1, 1, 1], [1, 1, 1])]
+    ("counts", "others"),
+    [([5], [5]), ([], []), ([3, 1], [0, 0]), ([1, 1, 1], [1, 1, 1]), ([144, 0], [138, 6])],
 )
 def test_no_test_without_two_groups(counts: list[int], others: list[int]) -> None:
     """One owner, no block, or too few blocks for two groups give None."""

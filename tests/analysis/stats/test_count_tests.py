@@ -61,16 +61,25 @@ def test_fisher_test_of_the_lady_tasting_tea() -> None:
     assert result.odds_high == pytest.approx(621.93, rel=0.01)  # R stops its search early
 
 
+@pytest.mark.parametrize("table", [(3, 1, 1, 3), (0, 144, 6, 138), (2, 0, 0, 1), (12, 5, 7, 16)])
+def test_the_exact_p_value_alone_is_that_of_the_whole_test(table: tuple[int, int, int, int]) -> None:
+    """The p-value is the same with the odds ratio and without; an empty row or column gives None."""
+    whole = count_tests.fisher_test(*table)
+    assert whole is not None
+    assert count_tests.fisher_p_value(*table) == whole.p_value
+    assert count_tests.fisher_p_value(0, 5, 0, 7) is None
+
+
 def test_functions_in_sql_are_null_where_there_is_nothing_to_say() -> None:
     """A null count, an empty row of a table and an infinite odds ratio give nulls."""
     with connect() as connection:
         rows = connection.execute(
             "SELECT poisson_interval(k).low, poisson_interval(k).high, fisher_test(k, 3, 0, 3).p_value,"
-            " fisher_test(2, 0, 0, 2).odds_high FROM (VALUES (NULL), (0)) AS t(k)"
+            " fisher_test(2, 0, 0, 2).odds_high, fisher_p_value(k, 3, 0, 3) FROM (VALUES (NULL), (0)) AS t(k)"
         ).fetchall()
 
-    assert rows[0] == (None, None, None, None)
-    assert rows[1] == (0, pytest.approx(3.6889, abs=1e-4), None, None)
+    assert rows[0] == (None, None, None, None, None)
+    assert rows[1] == (0, pytest.approx(3.6889, abs=1e-4), None, None, None)
 
 
 def test_tables_are_compared_within_strata() -> None:
