@@ -5,14 +5,16 @@ Blocks of the active chain with an arrival by our own clock (arrival_stamps), wi
 lag_s is the time in the header minus the arrival. A miner writes the time when it begins a template, and may roll it
 forward as a nonce, so minus the median of lag_s is the age of the template plus the way to us, if the pool's clock is
 right; a wrong clock looks the same. drift_s_per_day is the slope of lag_s over arrival (least squares), null below
-min_clock_blocks blocks. It shows a clock that runs away, or a change of habit. n_earliest counts headers with the
-earliest time that consensus allows: the median time of the eleven blocks before (median time past), plus one second. One
-by accident is rare, and many say that the pool's software takes its time from the chain. n_behind counts headers that
-name a time before that of their parent, which is allowed.
+min_clock_blocks blocks. It shows a clock that runs away, or a change of habit, where its interval leaves out 0: the
+ages of templates alone make the slope of ten blocks in a day uncertain by 20 s per day and more. The interval is
+Student's t, wider where neighbouring blocks are alike (analysis/stats/growth.py). n_earliest counts headers with the
+earliest time that consensus allows: the median time of the eleven blocks before (median time past), plus one second.
+One by accident is rare, and many say that the pool's software takes its time from the chain. n_behind counts headers
+that name a time before that of their parent, which is allowed.
 """
 grain = ["pool"]
 [parameters]
-min_clock_blocks = {value = 10, doc = "blocks; fewer give no drift"}
+min_clock_blocks = {value = 10, doc = "blocks; fewer give no drift, and fewer than 10 never do"}
 [columns]
 pool = "VARCHAR  slug; 'unknown' when no rule matches"
 pool_name = "VARCHAR  name of the pool"
@@ -21,6 +23,8 @@ lag_median_s = "DOUBLE  s, median of header time minus arrival"
 lag_median_low_s = "DOUBLE  s, lower bound of its 95 % interval; null below 6 blocks"
 lag_median_high_s = "DOUBLE  s, upper bound of that interval"
 drift_s_per_day = "DOUBLE  slope of header time minus arrival, in s per day"
+drift_low_s_per_day = "DOUBLE  lower bound of its 95 % interval, in s per day"
+drift_high_s_per_day = "DOUBLE  upper bound of that interval, in s per day"
 n_chained = "BIGINT  blocks of the pool whose eleven predecessors are known"
 n_earliest = "BIGINT  those of them with the earliest time that consensus allows"
 earliest_ratio = "DOUBLE  0..1, n_earliest / n_chained"
@@ -97,42 +101,34 @@ pools as (
         count(lag_s) as n_blocks,
         median(lag_s) as lag_median_s,
         median_interval(list(lag_s order by lag_s) filter (where lag_s is not null)) as lag_bounds,
-        ordered_sum(lag_s) / nullif(count(lag_s), 0) as mean_lag_s,
-        ordered_sum(arrived_day) / nullif(count(arrived_day), 0) as mean_day,
+        case
+            when count(lag_s) >= getvariable('min_clock_blocks')
+                then line_fit(
+                    list(arrived_day order by arrived_day, lag_s) filter (where lag_s is not null),
+                    list(lag_s order by arrived_day, lag_s) filter (where lag_s is not null)
+                )
+        end as drift,
         count(*) filter (where is_chained) as n_chained,
         count(*) filter (where is_chained and is_earliest) as n_earliest,
         count(*) filter (where is_chained and is_behind) as n_behind
     from clocks
     group by pool, pool_name
-),
-
--- Least squares from sums in a fixed order, so that two builds agree to the last bit.
-slopes as (
-    select
-        clocks.pool,
-        ordered_sum((clocks.arrived_day - pools.mean_day) * (clocks.lag_s - pools.mean_lag_s))
-        / nullif(ordered_sum((clocks.arrived_day - pools.mean_day) * (clocks.arrived_day - pools.mean_day)), 0)
-            as drift_s_per_day
-    from clocks
-    inner join pools
-        on clocks.pool = pools.pool
-    group by clocks.pool
 )
 
 select
-    pools.pool,
-    pools.pool_name,
-    pools.n_blocks,
-    pools.lag_median_s,
-    pools.lag_bounds.low as lag_median_low_s,
-    pools.lag_bounds.high as lag_median_high_s,
-    case when pools.n_blocks >= getvariable('min_clock_blocks') then slopes.drift_s_per_day end as drift_s_per_day,
-    pools.n_chained,
-    pools.n_earliest,
-    pools.n_earliest / nullif(pools.n_chained, 0) as earliest_ratio,
-    pools.n_behind,
-    pools.told_by
+    pool,
+    pool_name,
+    n_blocks,
+    lag_median_s,
+    lag_bounds.low as lag_median_low_s,
+    lag_bounds.high as lag_median_high_s,
+    drift.lambda_per_day as drift_s_per_day,
+    drift.lambda_low_per_day as drift_low_s_per_day,
+    drift.lambda_high_per_day as drift_high_s_per_day,
+    n_chained,
+    n_earliest,
+    n_earliest / nullif(n_chained, 0) as earliest_ratio,
+    n_behind,
+    told_by
 from pools
-inner join slopes
-    on pools.pool = slopes.pool
-order by pools.n_blocks desc, pools.pool
+order by n_blocks desc, pool

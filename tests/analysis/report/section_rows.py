@@ -386,6 +386,7 @@ def _policy(pools: list[str]) -> dict[str, Rows]:
         "pool_clock": [
             {"pool": pools[0], "n_blocks": 80, "lag_median_s": -27.0, "lag_median_low_s": -31.0}
             | {"lag_median_high_s": -22.0, "drift_s_per_day": -3.46, "n_chained": 80, "n_earliest": 2}
+            | {"drift_low_s_per_day": -9.1, "drift_high_s_per_day": 2.2}
             | {"earliest_ratio": 0.025, "n_behind": 1}
         ],
         "pool_algorithm": [

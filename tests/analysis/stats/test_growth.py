@@ -75,6 +75,23 @@ def test_no_fit_without_ten_days_or_without_a_change(values: list[float]) -> Non
     assert growth.fit_growth(np.arange(float(len(values))), np.array(values)) is None
 
 
+@pytest.mark.parametrize("n_blocks", [10, 50])
+def test_the_slope_of_a_right_clock_is_not_certain(n_blocks: int) -> None:
+    """Of 200 clocks that are right, with template ages of 0 to 30 s, at least 91 % have 0 in the interval."""
+    rng = np.random.default_rng(2)
+    lags = [(np.sort(rng.random(n_blocks)), -30 * rng.random(n_blocks)) for _ in range(200)]
+    fits = [growth.fit_line(arrivals, ages) for arrivals, ages in lags]
+    assert sum(fit.lambda_low_per_day <= 0 <= fit.lambda_high_per_day for fit in fits if fit) >= 182
+
+
+def test_no_slope_of_values_at_one_time() -> None:
+    """Ten values at one time give None; ten equal values over time have the slope 0, which is exact."""
+    assert growth.fit_line(np.ones(10), np.arange(10.0)) is None
+    fit = growth.fit_line(np.arange(10.0), np.full(10, -3.0))
+    assert fit is not None
+    assert fit[1:4] == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("first", "last", "n_days"),
     [(4, 1, 365), (4, 0.25, 365), (1, 8, 365), (15, 30, 365), (4, 1, 60), (10, 5, 30)],
