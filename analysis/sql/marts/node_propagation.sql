@@ -5,10 +5,11 @@ Blocks of block_propagation, and transactions of transaction_lags; only those th
 transactions only what was pushed within an hour of the first entry. lag is the time behind the first of them. A quantile
 of transactions is the least time, in ms, that so many of them do not exceed. Of two nodes that are equally well
 connected, each should be first half of the time. With a single node there is nothing to compare and no row. The
-interval of the median lag of blocks assumes independent blocks (median_interval). Transactions that come together lag
-together, so their median has no interval. In a merged dataset the members' clocks were compared by what they saw in
-common (stg_member_clocks): a lag between nodes of two members is known to clock_error_s, and a node that is always late
-by some time cannot be told from a clock that is ahead by it.
+intervals of blocks assume independent blocks: Wilson's of first_ratio, median_interval of the lag. Transactions that
+come together lag together, so their median has no interval, and that of their first_ratio takes UTC days for
+independent (part_interval): one day has none, and a few have a wide one. In a merged dataset the members' clocks were
+compared by what they saw in common (stg_member_clocks): a lag between nodes of two members is known to clock_error_s,
+and a node that is always late by some time cannot be told from a clock that is ahead by it.
 """
 grain = ["node", "kind"]
 [columns]
@@ -17,7 +18,7 @@ kind = "VARCHAR  block or transaction"
 n_shared = "BIGINT  blocks or transactions that this node and at least one other pushed; a transaction counts once per UTC day (transaction_lags)"
 n_first = "BIGINT  those of them that this node pushed first, ties counted for each"
 first_ratio = "DOUBLE  0..1, n_first / n_shared"
-first_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
+first_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval; null for transactions of one UTC day"
 first_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
 lag_median_s = "DOUBLE  s behind the first node, median"
 lag_median_low_s = "DOUBLE  s, lower bound of its 95 % interval; null for transactions, and below 6 blocks"
@@ -60,6 +61,25 @@ numbered as (
         in_order as (partition by node, measure order by value_ms rows between unbounded preceding and current row)
 ),
 
+days as (
+    select
+        node,
+        day_key,
+        cast(sum(n_transactions) as double) as n_shared,
+        cast(coalesce(sum(n_transactions) filter (where value_ms = 0), 0) as double) as n_first
+    from transaction_lags
+    where measure = 'lag'
+    group by node, day_key
+),
+
+first_of_days as (
+    select
+        node,
+        part_interval(list(n_first order by day_key), list(n_shared order by day_key)) as of_days
+    from days
+    group by node
+),
+
 transactions as (
     select
         node,
@@ -96,10 +116,14 @@ clock_errors as (
 
 judged as (
     select
-        *,
-        wilson_interval(n_first, n_shared) as first_interval,
-        median_interval(sorted_lags_s) as lag_median_interval
+        counts.*,
+        case
+            when counts.kind = 'block' then wilson_interval(counts.n_first, counts.n_shared) else first_of_days.of_days
+        end as first_interval,
+        median_interval(counts.sorted_lags_s) as lag_median_interval
     from counts
+    left join first_of_days
+        on counts.node = first_of_days.node
 )
 
 select
