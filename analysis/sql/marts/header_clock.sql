@@ -1,13 +1,13 @@
 /*
 summary = "How far the header times of each pool are from the arrival of its blocks, by each clock."
 method = """
-Stamps of arrival_stamps, without blocks that were fetched after a pause. header_lag_s is the time in a block's header
-minus its arrival, by our own clock or by an imported list. Miners set the header time when they begin a template, and
-may set it forward or back: consensus allows it between the median of the eleven blocks before and two hours ahead of a
-node's clock. So the lag is mostly negative; its size is the age of the template, the way to the observer and the clocks
-of both, which nothing here can tell apart. Header times are whole seconds, and so are the stamps of most lists: a lag
-is off by up to two seconds. Blocks whose pool no rule names count as 'unknown'; 'all' has every block. The median has
-the interval of order statistics (median_interval).
+Stamps of arrival_stamps, of stale blocks, too, without blocks that were fetched after a pause. header_lag_s is the time
+in a block's header minus its arrival, by our own clock or by an imported list. Miners set the header time when they
+begin a template, and may set it forward or back: consensus allows it between the median of the eleven blocks before and
+two hours ahead of a node's clock. So the lag is mostly negative; its size is the age of the template, the way to the
+observer and the clocks of both, which nothing here can tell apart. Header times are whole seconds, and so are the
+stamps of most lists: a lag is off by up to two seconds. Blocks whose pool no rule names count as 'unknown'; 'all' has
+every block. The median has the interval of order statistics (median_interval).
 """
 grain = ["clock", "pool"]
 [columns]
@@ -24,7 +24,7 @@ ahead_count = "BIGINT  blocks whose header time is after their arrival"
 ahead_ratio = "DOUBLE  0..1, ahead_count / block_count"
 ahead_low_ratio = "DOUBLE  0..1, lower bound of the 95 % interval"
 ahead_high_ratio = "DOUBLE  0..1, upper bound of the 95 % interval"
-told_by = "VARCHAR[]  sources of the header times: observed, backfilled, or names of imported sources"
+told_by = "VARCHAR[]  sources of the header times, each once: observed, backfilled, or names of imported sources"
 */
 with
 
@@ -33,11 +33,13 @@ lags as (
         arrival_stamps.clock,
         block_pool.pool,
         block_pool.pool_name,
-        chain_blocks.told_by,
+        block_facts.header_told_by,
         seconds_between(arrival_stamps.arrived_at, chain_blocks.header_time) as header_lag_s
     from arrival_stamps
     inner join chain_blocks
         on arrival_stamps.block_hash = chain_blocks.block_hash
+    inner join block_facts
+        on arrival_stamps.block_hash = block_facts.block_hash
     inner join block_pool
         on arrival_stamps.block_hash = block_pool.block_hash
     where chain_blocks.header_time is not null and not arrival_stamps.is_catch_up
@@ -48,7 +50,7 @@ lags_of as (
         clock,
         pool,
         pool_name,
-        told_by,
+        header_told_by,
         header_lag_s
     from lags
     union all
@@ -56,7 +58,7 @@ lags_of as (
         clock,
         'all' as pool,
         'all blocks' as pool_name,
-        told_by,
+        header_told_by,
         header_lag_s
     from lags
 ),
@@ -70,7 +72,7 @@ counts as (
         quantile_cont(header_lag_s, [0.05, 0.5, 0.95]) as lags_s,
         median_interval(list(header_lag_s order by header_lag_s)) as median_bounds,
         count(*) filter (where header_lag_s > 0) as ahead_count,
-        sources_of(list(told_by)) as told_by
+        sources_of(list(header_told_by)) as told_by
     from lags_of
     group by clock, pool, pool_name
 ),
