@@ -8,22 +8,26 @@ import pytest
 
 from tests.analysis.shared_build import shared_build
 
-N_DAYS, BLOCKS_PER_DAY, DEAD_FROM = 90, 24, 45
+N_UNKNOWN_DAYS, N_DAYS, BLOCKS_PER_DAY, DEAD_FROM = 5, 90, 24, 45
 MARTS = ["hashrate_growth", "revenue_growth", "hashrate_segment"]
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Build 90 days of 24 blocks: Alpha finds 1 to 8 a day for 45 days and then none; Beta finds the rest."""
+    """Build 5 days of unknown blocks, then 90 in which Alpha finds 1 to 8 a day for 45 days and then none.
+
+    There are 24 blocks a day; Beta finds the rest.
+    """
     draw = random.Random(1)  # noqa: S311 - a test wants repeatable chance
     blocks = []
-    for day in range(N_DAYS):
-        n_alpha = round(1 + 7 * day / DEAD_FROM) if day < DEAD_FROM else 0
+    for day in range(N_UNKNOWN_DAYS + N_DAYS):
+        age = day - N_UNKNOWN_DAYS
+        n_alpha = round(1 + 7 * age / DEAD_FROM) if 0 <= age < DEAD_FROM else 0
         alpha = draw.sample(range(BLOCKS_PER_DAY), n_alpha)
         for number in range(BLOCKS_PER_DAY):
             height = day * BLOCKS_PER_DAY + number
             parent = {"prev_hash": f"b{height - 1}"} if height else {}
-            pool = "/Alpha/" if number in alpha else "/Beta/"
+            pool = "/Alpha/" if number in alpha else "/Beta/" if age >= 0 else "/Nobody/"
             block = {"block_hash": f"b{height}", "height": height, "header_time": height * 3600, **parent}
             reward = {"subsidy_sat": int(1e9 * 0.99**day), "fees_sat": 1000}
             blocks.append({**block, **reward, "bits": 486604799, "coinbase_script": pool, "rows": "-"})
@@ -32,7 +36,7 @@ def world() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def test_a_dead_pool_has_not_certainly_grown(world: duckdb.DuckDBPyConnection) -> None:
-    """Every day of the network counts, in hashrate and in revenue; hashprice has the days with blocks."""
+    """Every day with a known owner counts, in hashrate and in revenue; hashprice has the days with blocks."""
     fits = dict(
         world.execute(
             "SELECT metric, (n_days, lambda_low_per_day > 0, lambda_high_per_day < 0) FROM revenue_growth"

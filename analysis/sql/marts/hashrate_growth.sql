@@ -1,14 +1,15 @@
 /*
 summary = "Does hashrate grow exponentially? ln H = lambda t + c per owner, how well it fits, and what its residuals show."
 method = """
-Quasi-Poisson regression with a logarithmic link on the blocks per day, each worth the network's observed hashrate of
-the day / its blocks; t in days since 1970-01-01 (analysis/stats/growth.py). A day of the network without a block of the
-owner counts as 0 (of days whose blocks are all unknown, nothing is known of an owner). The paper fits ln H of days with
-a block (arXiv:1902.07549): nearly the same for the network and large pools, but ln falls short for few blocks, so small
-pools grew or shrank too little. The bounds of lambda allow for residuals that depend on the day before. Residuals are
-checked by Durbin and Watson's statistic (2: independent) and by Jarque and Bera's test of normality, which few blocks
-per day fail. A high r_squared alone does not prove exponential growth; hashrate_segment shows breaks. Series with fewer
-than min_days days with a block, and unknown, are not fitted.
+The network: least squares on ln H of each day's observed hashrate (arXiv:1902.07549), t in days since 1970-01-01. An
+owner: the same line, with its part of the day's blocks fitted as a count (quasi-Poisson, analysis/stats/growth.py). A
+day of the network without a block of the owner counts as 0; of days whose blocks are all unknown, nothing is known of
+an owner. For large pools this is nearly least squares on ln H, as in the paper; for few blocks ln falls short of that
+of their mean, and for none it does not exist, so small pools would seem to grow or shrink too little. The bounds of
+lambda allow for residuals that depend on the day before. Residuals are checked by Durbin and Watson's statistic (2:
+independent) and by Jarque and Bera's test of normality, which few blocks per day fail. A high r_squared alone does not
+prove exponential growth; hashrate_segment shows breaks. Series with fewer than min_days days with a block, and unknown,
+are not fitted.
 """
 grain = ["grouped_by", "owner"]
 [parameters]
@@ -49,7 +50,8 @@ rates as (
 networks as (
     select
         cast(period as date) as day,
-        observed_hashes_per_s / timed_block_count as unit_hashes_per_s
+        observed_hashes_per_s as network_hashes_per_s,
+        timed_block_count as network_block_count
     from hashrate
     where period_kind = 'day' and grouped_by = 'network' and observed_hashes_per_s > 0
 ),
@@ -61,12 +63,13 @@ owned_days as (
     from rates
 ),
 
--- Days of which an owner is known, and the hashrate for which one block stood.
+-- Days of which an owner is known.
 days as (
     select
         owned_days.grouped_by,
         owned_days.day,
-        networks.unit_hashes_per_s
+        networks.network_hashes_per_s,
+        networks.network_block_count
     from owned_days
     inner join networks
         on owned_days.day = networks.day
@@ -91,7 +94,8 @@ series as (
         owners.grouped_by,
         owners.owner,
         days.day,
-        days.unit_hashes_per_s,
+        days.network_hashes_per_s,
+        days.network_block_count,
         case when rates.owner is null then 0 else rates.hashes_per_s end as hashes_per_s
     from owners
     inner join days
@@ -105,11 +109,19 @@ fits as (
         grouped_by,
         owner,
         count(*) as n_days,
-        count_growth_fit(
-            list(cast(day - date '1970-01-01' as double) order by day),
-            list(hashes_per_s order by day),
-            list(unit_hashes_per_s order by day)
-        ) as fit
+        case
+            when grouped_by = 'network'
+                then growth_fit(
+                    list(cast(day - date '1970-01-01' as double) order by day),
+                    list(hashes_per_s order by day)
+                )
+            else count_growth_fit(
+                list(cast(day - date '1970-01-01' as double) order by day),
+                list(hashes_per_s order by day),
+                list(network_hashes_per_s order by day),
+                list(cast(network_block_count as double) order by day)
+            )
+        end as fit
     from series
     where hashes_per_s is not null
     group by grouped_by, owner

@@ -2,10 +2,10 @@
 summary = "Prisoner's dilemma and Malthusian trap as figures: growth of hashrate, of revenue and of revenue per unit."
 method = """
 ln y = lambda t + c over days (analysis/stats/growth.py), for hashrate (hashrate_growth), revenue and hashprice
-(revenue; rates per day, so a day that the dataset has only in part counts with what it earned in its time). Revenue is
-fitted as hashrate is, by a quasi-Poisson regression in which one block is worth the network's revenue of the day / its
-blocks, and a day without a block of the owner counts as 0: an owner that finds nothing any more has shrunk. Hashprice
-exists only on days with a block, and is fitted by least squares on its logarithm.
+(revenue; rates per day, so a day that the dataset has only in part counts with what it earned in its time). An owner's
+revenue is fitted as its hashrate is, as its part of the network's by a count of blocks; a day without a block of the
+owner counts as 0, so an owner that finds nothing any more has shrunk. Hashprice exists only on days with a block, and
+is fitted by least squares on its logarithm, as is the network's revenue.
 The Malthusian trap means that hashrate grows until what a unit of it earns has fallen: hashrate lambda above revenue
 lambda, hashprice lambda below 0. The prisoner's dilemma means that each pool still grows: its own hashrate lambda is
 above 0 while its hashprice lambda is below 0. A figure is only as good as its interval, and a window without a change
@@ -83,13 +83,14 @@ owned_days as (
     from daily
 ),
 
--- Days of which an owner is known, and what one block was worth.
+-- Days of which an owner is known, and what the network earned.
 days as (
     select
         owned_days.grouped_by,
         owned_days.period,
         daily.metric,
-        daily.amount / hashrate.timed_block_count as unit
+        daily.amount as network_amount,
+        hashrate.timed_block_count as network_block_count
     from owned_days
     inner join daily
         on owned_days.period = daily.period
@@ -106,7 +107,8 @@ earned as (
         owners.owner,
         owners.metric,
         days.period,
-        days.unit,
+        days.network_amount,
+        days.network_block_count,
         case when daily.owner is null then 0 else daily.amount end as amount
     from owners
     inner join days
@@ -126,11 +128,19 @@ revenues as (
         owner,
         metric,
         count(*) as n_days,
-        count_growth_fit(
-            list(cast(cast(period as date) - date '1970-01-01' as double) order by period),
-            list(amount order by period),
-            list(unit order by period)
-        ) as fit
+        case
+            when grouped_by = 'network'
+                then growth_fit(
+                    list(cast(cast(period as date) - date '1970-01-01' as double) order by period),
+                    list(amount order by period)
+                )
+            else count_growth_fit(
+                list(cast(cast(period as date) - date '1970-01-01' as double) order by period),
+                list(amount order by period),
+                list(network_amount order by period),
+                list(cast(network_block_count as double) order by period)
+            )
+        end as fit
     from earned
     where amount is not null
     group by grouped_by, owner, metric

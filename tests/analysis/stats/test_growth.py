@@ -102,7 +102,11 @@ def test_counts_with_days_of_none_give_the_planted_rate(first: float, last: floa
     days = np.arange(float(n_days))
     rate = np.log(last / first) / (n_days - 1)
     drawn = rng.poisson(first * np.exp(rate * days), (200, n_days)).astype(float)
-    fits = [growth.fit_count_growth(days, values, np.ones(n_days)) for values in drawn]
+    others = rng.poisson(144 - first * np.exp(rate * days), (200, n_days))
+    fits = [
+        growth.fit_count_growth(days, own, own + other, own + other)
+        for own, other in zip(drawn, others, strict=True)
+    ]
     found = np.array([fit[1:4] for fit in fits if fit])
 
     assert len(found) == 200
@@ -112,38 +116,42 @@ def test_counts_with_days_of_none_give_the_planted_rate(first: float, last: floa
 
 
 def test_the_fit_of_counts_solves_its_equations() -> None:
-    """Expected counts have the sum and the mean day of those found; a unit that grows is not luck."""
-    rng = np.random.default_rng(6)
-    units = 1e18 * np.exp(0.01 * DAYS)
-    values = rng.poisson(3 * np.exp(-0.02 * DAYS)) * units
+    """Where the blocks of a day are worth more and more, lambda is that of the part plus that of the total.
 
-    fit = growth.fit_count_growth(DAYS, values, units)
+    The expected blocks of a quasi-Poisson fit have the sum and the mean day of those found.
+    """
+    rng = np.random.default_rng(6)
+    worth, counts = 1e18 * np.exp(0.01 * DAYS), np.full(len(DAYS), 144.0)
+    found = rng.poisson(3 * np.exp(-0.02 * DAYS)) + 0.0
+
+    fit = growth.fit_count_growth(DAYS, found * worth, counts * worth, counts)
 
     assert fit is not None
-    expected = np.exp(fit.lambda_per_day * DAYS + fit.intercept) / units
-    counts = values / units
-    assert [expected.sum(), expected @ DAYS] == pytest.approx([counts.sum(), counts @ DAYS])
+    expected = np.exp(fit.lambda_per_day * DAYS + fit.intercept) / worth
+    assert [expected.sum(), expected @ DAYS] == pytest.approx([found.sum(), found @ DAYS])
     assert fit.lambda_low_per_day < -0.01 < fit.lambda_high_per_day
-    pearson = (counts - expected) / np.sqrt(expected)
+    pearson = (found - expected) / np.sqrt(expected)
     assert fit.durbin_watson == pytest.approx((np.diff(pearson) ** 2).sum() / (pearson**2).sum())
     assert fit.normality_p_value == pytest.approx(stats.jarque_bera(pearson).pvalue)
+    assert fit.residual_sd == pytest.approx(np.sqrt((pearson**2).sum() / 198 / expected.mean()))
 
 
-def test_many_events_a_day_give_the_fit_of_logarithms() -> None:
-    """With 10,000 events a day, the fit of counts is the least squares fit of their logarithms."""
-    counts = np.random.default_rng(7).poisson(10_000, len(DAYS)) + 0.0
-    units = np.exp(0.01 * DAYS)
+@pytest.mark.parametrize("bend", [0.0, 3.0])
+def test_many_events_a_day_give_the_fit_of_logarithms(bend: float) -> None:
+    """With 10,000 events a day it is the least squares fit of logarithms, also where the totals bend."""
+    counts = np.full(len(DAYS), 100_000.0)
+    found = np.random.default_rng(7).poisson(10_000, len(DAYS)) + 0.0
+    worth = np.exp(0.01 * DAYS + bend * np.sqrt(DAYS / 200))
 
-    fit, log_fit = (
-        growth.fit_count_growth(DAYS, counts * units, units),
-        growth.fit_growth(DAYS, counts * units),
-    )
+    fit = growth.fit_count_growth(DAYS, found * worth, counts * worth, counts)
+    log_fit = growth.fit_growth(DAYS, found * worth)
 
     assert fit is not None
     assert log_fit is not None
-    assert fit[:4] == pytest.approx(log_fit[:4], rel=1e-3)
-    assert (fit.r_squared, fit.intercept) == pytest.approx((log_fit.r_squared, log_fit.intercept), rel=1e-4)
-    assert fit.residual_sd == pytest.approx(log_fit.residual_sd, rel=0.01)
+    same = ("lambda_per_day", "intercept", "r_squared", "residual_sd")
+    assert [getattr(fit, name) for name in same] == pytest.approx(
+        [getattr(log_fit, name) for name in same], rel=0.01
+    )
 
 
 def test_what_grew_and_then_ended_has_not_certainly_grown() -> None:
@@ -151,7 +159,10 @@ def test_what_grew_and_then_ended_has_not_certainly_grown() -> None:
     grown = np.round(1 + 7 * np.arange(60) / 59)
     short, long = (np.concatenate([grown, np.zeros(n)]) for n in (60, 3000))
 
-    fits = [growth.fit_count_growth(np.arange(len(y)) + 0.0, y, np.ones(len(y))) for y in (short, long)]
+    fits = [
+        growth.fit_count_growth(np.arange(len(y)) + 0.0, y, np.full(len(y), 40.0), np.full(len(y), 40.0))
+        for y in (short, long)
+    ]
 
     assert all(fit is not None and fit.lambda_low_per_day < 0 for fit in fits)
     assert fits[1] is not None
@@ -162,12 +173,13 @@ def test_what_grew_and_then_ended_has_not_certainly_grown() -> None:
 def test_no_fit_of_counts_on_fewer_than_ten_days_or_without_a_change(values: list[float]) -> None:
     """A series with fewer than ten days above 0, or a constant one, gives None."""
     days = np.arange(float(len(values)))
-    assert growth.fit_count_growth(days, np.array(values), np.ones(len(values))) is None
+    totals = np.full(len(values), 9.0)
+    assert growth.fit_count_growth(days, np.array(values), totals, totals) is None
 
 
 def test_an_exact_exponential_of_counts_is_recovered() -> None:
-    """One event a day whose unit doubles every day gives ln 2, and no checks of residuals."""
-    fit = growth.fit_count_growth(DAYS, 2.0**DAYS, 2.0**DAYS)
+    """One event of two a day whose worth doubles every day gives ln 2, and no checks of residuals."""
+    fit = growth.fit_count_growth(DAYS, 2.0**DAYS, 2 * 2.0**DAYS, np.full(len(DAYS), 2.0))
 
     assert fit is not None
     assert fit[:7] == pytest.approx((200, np.log(2), np.log(2), np.log(2), 0, 1, 1), abs=1e-9)
