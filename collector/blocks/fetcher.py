@@ -21,13 +21,15 @@ from collector.errors import NodeError, RpcError, UnusableAnswer
 from collector.journal.batches import Batch, Batches
 from collector.node.answers import MOST_COUNT, Fields, read_hash, read_hex, refuse
 from collector.node.request_threads import ANSWERED, AWAY, NodeRequests
-from collector.node.rpc import RpcClient
+from collector.node.rpc import RpcClient, without
 
 log = structlog.get_logger(__name__)
 # Takes a block's hash, the recent block (None when the node does not give it) and its txids.
 BlockTaker = Callable[[bytes, RecentBlock | None, list[bytes]], None]
-# Skipped fields of getblock: of a script its type alone is read.
+# Skipped fields of getblock. The field hex of a script is read, and that of a transaction is not.
 UNREAD: Final = frozenset({"hex", "scriptSig", "txinwitness", "asm", "desc", "address"})
+_read_fields_of_script: Final = without(UNREAD - {"hex"})
+_read_fields_of_others: Final = without(UNREAD)
 WRONG_FOR_S: Final = 120.0  # wrong answers about blocks are asked again for so long
 # Errors of getblock (Bitcoin Core, rpc/protocol.h and rpc/blockchain.cpp).
 NOT_FOUND: Final = -5  # RPC_INVALID_ADDRESS_OR_KEY: no such block
@@ -273,11 +275,16 @@ def ask_block(client: RpcClient, block_hash: bytes, *, raw: bool, with_amounts: 
         raise NodeError(str(error)) from error
 
 
+def _read_fields(found: dict[str, Any]) -> dict[str, Any]:
+    """Return an object in an answer of getblock without the fields that nobody reads."""
+    return (_read_fields_of_script if "type" in found else _read_fields_of_others)(found)
+
+
 def _ask_block(client: RpcClient, name: str, *, raw: bool, with_amounts: bool) -> BlockAnswer:
     """Ask the node for a block by its hash in hex, as `ask_block` does; raise every error of the node."""
     amounts: BlockAmounts | None = None
     if with_amounts:
-        answer = client.call("getblock", name, 3, without=UNREAD)
+        answer = client.call("getblock", name, 3, kept=_read_fields)
         txids = [Fields("getblock: tx", each).hash("txid") for each in _transactions(answer)]
         amounts = read_amounts(answer)
     else:

@@ -55,6 +55,7 @@ LARGEST_EXPONENT: Final = 30  # a larger one would take all memory as a whole nu
 log = structlog.get_logger(__name__)
 
 Call = tuple[Any, ...]  # (method, *params)
+Kept = Callable[[dict[str, Any]], dict[str, Any]]  # returns what is kept of an object in an answer
 
 
 class RpcClient:
@@ -93,14 +94,15 @@ class RpcClient:
     def __repr__(self) -> str:
         return f"RpcClient({self.url!r})"
 
-    def call(self, method: str, *params: Any, without: frozenset[str] = frozenset()) -> Any:
+    def call(self, method: str, *params: Any, kept: Kept | None = None) -> Any:
         """Call `method` and return its result.
 
-        Field names in `without` are left out of every object in the result. Raises NodeUnavailable (out of
+        With `kept`, each object in the result is replaced by what `kept` returns of it, inner ones first; a
+        large answer then takes less memory. Raises NodeUnavailable (out of
         reach, starting, overloaded), NodeRefused (credentials), RpcError (the node answers with an error) or
         NodeError (the answer is not JSON-RPC, or too large).
         """
-        return self._patiently(lambda: self._call(method, params, without))
+        return self._patiently(lambda: self._call(method, params, kept))
 
     def batch(self, calls: Iterable[Call], *, size: int = BATCH_SIZE) -> list[Any]:
         """Make `calls` (method and parameters each), `size` per HTTP request; return their results in order.
@@ -182,10 +184,10 @@ class RpcClient:
             before_pause=say_once,
         )
 
-    def _call(self, method: str, params: Sequence[Any], without: frozenset[str]) -> Any:
+    def _call(self, method: str, params: Sequence[Any], kept: Kept | None) -> Any:
         """Call one method once, without a repetition, and return its result."""
         response = self._post({"id": next(self._ids), "method": method, "params": list(params)})
-        return _result(method, self._parsed(response, without))
+        return _result(method, self._parsed(response, kept))
 
     def _batch(self, calls: Sequence[Call]) -> list[Any]:
         """Make several RPC calls in one HTTP request, without a repetition.
@@ -317,14 +319,8 @@ class RpcClient:
             raise NodeRefused(f"{self._cookie_file} is not a cookie file: it holds no `user:password`")
         return user, password
 
-    def _parsed(self, response: Response, without: frozenset[str] = frozenset()) -> Any:
-        """Return the JSON of an answer without the fields named in `without`; NodeError if it is not JSON."""
-
-        def kept(found: dict[str, Any]) -> dict[str, Any]:
-            if without.isdisjoint(found):
-                return found
-            return {name: value for name, value in found.items() if name not in without}
-
+    def _parsed(self, response: Response, kept: Kept | None = None) -> Any:
+        """Return the JSON of an answer, each object as `kept` returns it; NodeError if it is not JSON."""
         if response.encoding not in (None, "identity"):
             raise NodeError(f"{self.url} answered with Content-Encoding {excerpt(response.encoding)}")
         if sum(map(response.body.count, b",[{")) > MOST_VALUES:
@@ -337,13 +333,24 @@ class RpcClient:
                 response.body,
                 parse_float=_decimal,
                 parse_constant=_refuse_constant,
-                object_hook=kept if without else None,
+                object_hook=kept,
             )
         except (ValueError, RecursionError) as error:
             what = "with JSON that nests too deeply" if isinstance(error, RecursionError) else "without JSON"
             raise NodeError(
                 f"{self.url} answered HTTP {response.status} {what}; is it a node's RPC port?"
             ) from None
+
+
+def without(names: frozenset[str]) -> Kept:
+    """Return what leaves the fields `names` out of each object, for `kept` of `RpcClient.call`."""
+
+    def kept(found: dict[str, Any]) -> dict[str, Any]:
+        if names.isdisjoint(found):
+            return found
+        return {name: value for name, value in found.items() if name not in names}
+
+    return kept
 
 
 def checked_url(url: str, *, allow_remote: bool = False) -> str:

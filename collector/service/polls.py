@@ -24,7 +24,7 @@ from collector.node.answers import (
     read_integer,
 )
 from collector.node.request_threads import NodeRequests
-from collector.node.rpc import RpcClient
+from collector.node.rpc import RpcClient, without
 from collector.service.chain_tips import ChainTips
 
 UNREAD: Final = frozenset({"data", "hash"})  # of each template transaction: its bytes and its wtxid
@@ -46,7 +46,7 @@ def ask_template(client: RpcClient, origin: tuple[str, str], chain: str, trigger
     """
     rules = ["segwit", "signet"] if chain == "signet" else ["segwit"]
     began_ns = time.monotonic_ns()
-    answer = client.call("getblocktemplate", {"rules": rules}, without=UNREAD)
+    answer = client.call("getblocktemplate", {"rules": rules}, kept=without(UNREAD))
     request_us = (time.monotonic_ns() - began_ns) // 1000
     node, session = origin
     taken_us = wall_us()

@@ -27,6 +27,7 @@ PARENT = bytes(31) + b"\x07"
 PAYMENT = RegtestTransaction((TxInput(bytes(31) + b"\x05", 0, b"", ()),), (TxOutput(100_000_000, b"\x51"),))
 BLOCK = solved_block([PAYMENT], height=101)
 FEE_SAT = 700
+ANCHOR = {"asm": "1 29518", "hex": "51024e73", "type": "witness_unknown"}  # as Bitcoin Core before 28 says
 PRUNED = {"code": -1, "message": "Block not available (pruned data)"}
 
 
@@ -41,7 +42,7 @@ def node() -> Iterator[PlantedNode]:
 def described(spent: object) -> dict[str, Any]:
     """Return what getblock says of BLOCK, when `spent` is what it says that the payment spends."""
     coinbase, payment = (hash_hex(each.txid) for each in decode_block(BLOCK).transactions)
-    output = {"prevout": {"value": spent, "scriptPubKey": {"hex": "6a", "type": "nulldata"}}}
+    output = {"prevout": {"value": spent, "scriptPubKey": ANCHOR}}
     return {
         "height": 101,
         "tx": [{"txid": coinbase}, {"txid": payment, "vin": [output], "vout": [{"value": 1}]}],
@@ -50,6 +51,11 @@ def described(spent: object) -> dict[str, Any]:
 
 def stored_fees(folder: Path, node: PlantedNode, meanwhile: Callable[[], None]) -> list[int | None]:
     """Take BLOCK from a message, and call `meanwhile` when it is asked for; return the fees in its rows."""
+    return [row["fee_sat"] for row in stored_rows(folder, node, meanwhile)]
+
+
+def stored_rows(folder: Path, node: PlantedNode, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
+    """Take BLOCK from a message, and call `meanwhile` when it is asked for; return its transactions' rows."""
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     requests = NodeRequests("alpha", node.client(), inbox)
     dataset = Dataset.open(folder / "dataset", "regtest", create=True)
@@ -73,7 +79,15 @@ def stored_fees(folder: Path, node: PlantedNode, meanwhile: Callable[[], None]) 
         batches.commit()
         journal.seal(dataset)
     requests.stop()
-    return [row["fee_sat"] for row in dataset.read(TRANSACTIONS).to_pylist()]
+    return list(dataset.read(TRANSACTIONS).to_pylist())
+
+
+def test_a_spent_output_has_the_type_of_its_script(tmp_path: Path, node: PlantedNode) -> None:
+    """The script decides, not the word that this version of the node has for it."""
+    node.results |= {"getblockchaininfo": {"headers": 101, "blocks": 101}}
+    node.results["getblock"] = described(1 + FEE_SAT / 1e8)
+    _, payment = stored_rows(tmp_path, node, lambda: None)
+    assert payment["spent_types"] == ["anchor"]
 
 
 @pytest.mark.parametrize("wrong", [None, "zz", -1, 1 << 300, 0.5, [], 0.000000001])
