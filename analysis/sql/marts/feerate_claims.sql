@@ -6,9 +6,9 @@ all blocks in feerate_age stands beside it. The verdict on `top_x` is agrees whe
 interval, else it is above or below (ours). On `outside_2x` it is agrees when our whole interval is below the paper's
 value, above when all of it is not, else open. Without an interval the verdict is not enough data. Where every block has
 the ratio 0, or every block 1, no spread shows how far it is by chance, and the interval is as wide as if each block
-took all or nothing. Then the ratio itself is compared, or else a perfect result would say less than a worse one. The
-paper takes the mempool at the block's arrival and plain feerates, which is age 0 and `plain`; the other rows show how
-much depends on that choice.
+took all or nothing. Then the verdict is by Wilson's interval of the transactions, which is the narrowest that the data
+allow, or else a perfect result would say less than a worse one. The paper takes the mempool at the block's arrival and
+plain feerates, which is age 0 and `plain`; the other rows show how much depends on that choice.
 """
 grain = ["claim", "feerate_kind", "age_s"]
 [parameters]
@@ -34,6 +34,8 @@ claims as (
         age_s,
         n_blocks,
         cast(getvariable('paper_top_x') as double) as paper_ratio,
+        n_top as n_offered,
+        n_top_taken as n_taken,
         top_x_ratio as measured_ratio,
         top_x_low_ratio as measured_low_ratio,
         top_x_high_ratio as measured_high_ratio
@@ -46,6 +48,8 @@ claims as (
         age_s,
         n_blocks,
         cast(getvariable('paper_outside_2x') as double) as paper_ratio,
+        n_outside as n_offered,
+        n_outside_taken as n_taken,
         outside_2x_ratio as measured_ratio,
         outside_2x_low_ratio as measured_low_ratio,
         outside_2x_high_ratio as measured_high_ratio
@@ -56,9 +60,15 @@ claims as (
 judged as (
     select
         *,
-        if(measured_ratio in (0, 1), measured_ratio, measured_low_ratio) as judged_low_ratio,
-        if(measured_ratio in (0, 1), measured_ratio, measured_high_ratio) as judged_high_ratio
-    from claims
+        if(is_extreme, transactions.low, measured_low_ratio) as judged_low_ratio,
+        if(is_extreme, transactions.high, measured_high_ratio) as judged_high_ratio
+    from (
+        select
+            *,
+            n_taken in (0, n_offered) as is_extreme,
+            wilson_interval(n_taken, n_offered) as transactions
+        from claims
+    ) as bounded
 )
 
 select

@@ -120,7 +120,8 @@ def test_part_interval_covers_the_true_part_as_often_as_it_says(n_blocks: int, a
 
 
 @pytest.mark.parametrize(
-    ("n_blocks", "block_share", "mean"), [(20, 0.1, 3), (50, 0.05, 3), (100, 0.02, 10), (200, 0.02, 5)]
+    ("n_blocks", "block_share", "mean"),
+    [(10, 0.1, 3), (20, 0.1, 3), (50, 0.05, 3), (100, 0.02, 10), (200, 0.02, 5)],
 )
 def test_part_interval_covers_a_part_that_few_blocks_have(
     n_blocks: int, block_share: float, mean: float
@@ -137,7 +138,7 @@ def test_part_interval_covers_a_part_that_few_blocks_have(
     assert hits >= 970
 
 
-@pytest.mark.parametrize(("n_blocks", "least"), [(5, 940), (20, 840), (50, 840)])
+@pytest.mark.parametrize(("n_blocks", "least"), [(5, 930), (20, 840), (50, 840)])
 def test_part_interval_covers_a_part_that_few_blocks_have_or_lack_wholly(n_blocks: int, least: int) -> None:
     """So it is in most of 1,000 samples where the ratios are beta(0.05, 5), or the reverse."""
     rng = np.random.default_rng(7)
@@ -152,19 +153,17 @@ def test_part_interval_covers_a_part_that_few_blocks_have_or_lack_wholly(n_block
     assert (hits >= least).all()
 
 
-@pytest.mark.parametrize("n_blocks", [5, 20, 50, 100])
-def test_one_transaction_of_one_block_tells_no_more_than_none(n_blocks: int) -> None:
-    """One taken in one block, or one left, bounds the ratio by 1 of n blocks, which is wider than 0 of n."""
+@pytest.mark.parametrize("n_blocks", [10, 20, 50, 100])
+def test_one_transaction_of_one_block_is_little(n_blocks: int) -> None:
+    """One taken in one block, or one left, bounds the ratio by some transactions, not by a whole block."""
     offered = np.full(n_blocks, 10_000.0)
     one = (np.arange(n_blocks) == 0).astype(float)
-    taken = (0 * one, one, offered - one, offered)
-    found = [interval for parts in taken if (interval := intervals.part_interval(parts, offered))]
-    none_taken, one_taken, one_left, all_taken = found
+    one_taken, one_left = (intervals.part_interval(parts, offered) for parts in (one, offered - one))
 
-    bound = stats.binomtest(1, n_blocks).proportion_ci(method="wilson").high
-    assert none_taken.high < one_taken.high == pytest.approx(bound)
-    assert all_taken.low > one_left.low == pytest.approx(1 - bound)
-    assert 0 < one_taken.low < 1e-4 < 1 - 1e-4 < one_left.high < 1
+    assert one_taken is not None
+    assert one_left is not None
+    assert 0 < one_taken.low < one_taken.high < 100 / offered.sum()
+    assert 1 - 100 / offered.sum() < one_left.low < one_left.high < 1
 
 
 @pytest.mark.parametrize(
