@@ -107,7 +107,7 @@ def _hashrate(marts: Marts) -> Headline | None:
     columns = Columns(*(f"observed{end}_hashes_per_s" for end in ("", "_low", "_high")))
     note = f"{_hashes_per_s(row['paper_hashes_per_s'])} by difficulty"
     if not marts.has_retargets:
-        note += ", which stays the least there is"
+        note += ", which never changes on this chain and so tells nothing of its hashrate"
     if row["timed_block_count"] < row["block_count"] - 1:
         timed, known = row["timed_block_count"], row["difficulty_block_count"]
         note = f"{plural(timed, 'block')} of known time; {note} of {plural(known, 'block')}"

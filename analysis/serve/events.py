@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from analysis.report.text import printable
+from analysis.row_output import HASH_BYTES, HEIGHT_KEY_END
 from analysis.serve.lookups import IS_FIRST_TEMPLATE, IS_JUDGED
 from analysis.serve.results import Reader, Row
 
@@ -153,10 +154,18 @@ def _events(reader: Reader) -> list[Event]:
 
 
 def _event(kind: str, row: Row) -> Event:
+    row = {**row, **{name: _block_name(row, name) for name in ("key", "first_hash") if name in row}}
     path = f"/blocks/{row.get('first_hash', row['key'])}"
     if kind in ("new_pool", "large_share"):
         path = f"/pools/{row['pool']}"
     return Event(f"{kind}:{row['key']}", kind, row["happened_at"], _sentence(kind, row), path)
+
+
+def _block_name(row: Row, column: str) -> str:
+    """Return the text in a column; where it is the key of a block whose hash nobody tells, its height."""
+    text = str(row[column])
+    is_height = len(text) == 2 * HASH_BYTES and text.startswith(HEIGHT_KEY_END.hex())  # in display order
+    return str(row["height"]) if is_height else text
 
 
 def _sentence(kind: str, row: Row) -> str:

@@ -353,7 +353,7 @@ def test_a_database_that_no_build_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match="there is no database"), open_database(tmp_path / "none"):
         pass
     (tmp_path / "text").write_text("no database")
-    with pytest.raises(DatabaseError, match="cannot be read"), open_database(tmp_path / "text"):
+    with pytest.raises(DatabaseError, match="is no DuckDB database"), open_database(tmp_path / "text"):
         pass
 
 

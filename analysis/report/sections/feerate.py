@@ -96,7 +96,8 @@ def sentences(marts: Marts) -> list[str]:
     said = [
         (
             f"By package feerate, pools took {taken} of the top X transactions ({blocks}), where X = the "
-            "number of transactions in the block, and the top X are those that paid best as it came."
+            "number of transactions in the block, and the top X are the X that paid best of those that "
+            "waited when it arrived."
         )
     ]
     said += outlier_sentences(

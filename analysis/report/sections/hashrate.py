@@ -60,7 +60,10 @@ NO_DIFFICULTY: Final = (
     "The difficulty of these blocks is not known. `pool-collector backfill` reads it from block files; "
     "`pool-collector fetch checkpoints` gets what others have published."
 )
-FIXED_DIFFICULTY: Final = ", as it would be at one block in 10 min: this chain keeps its least difficulty"
+FIXED_DIFFICULTY: Final = (
+    ". That figure assumes one block in 10 min; the difficulty of this chain never changes, so it does not "
+    "follow the hashrate"
+)
 READS: Final[Mapping[str, Read]] = MappingProxyType(
     {
         "hashrate": Read("hashrate", "period_kind, first_height", "grouped_by = 'network'"),
@@ -320,8 +323,10 @@ def _pool_table(marts: Marts) -> Table:
 
 
 def _growth_table(marts: Marts) -> Table:
+    n_blocks = {row["owner"]: row["block_count"] for row in marts.rows("hashrate_pool")}
     rows = sorted(
-        marts.rows("hashrate_growth"), key=lambda row: (row["grouped_by"] != "network", -row["n_days"])
+        marts.rows("hashrate_growth"),
+        key=lambda row: (row["grouped_by"] != "network", -n_blocks.get(row["owner"], 0), row["owner"]),
     )
     return mart_table(
         "growth-table",

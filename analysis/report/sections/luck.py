@@ -202,8 +202,8 @@ def _race_table(marts: Marts) -> Table:
         mart="race_outcome",
         n_records=marts.totals["race_outcome"],
         note=(
-            "Expected: each pool goes on from its own block, and the others are split evenly, by the "
-            "shares of the difficulty epoch of each race."
+            "Expected: each of the two pools builds on its own block, and half of all others on each. "
+            "Shares are those of the difficulty epoch in which the race took place."
         ),
         is_folded=True,
     )

@@ -61,7 +61,8 @@ def sentences(marts: Marts) -> list[str]:
         for source, rows in unmapped_labels(marts).items():
             if n_called := sum(row["unknown_count"] for row in rows):
                 said.append(
-                    f"{printable(source)} calls {count(n_called)} of them by names that we do not know."
+                    f"For {count(n_called)} of them {printable(source)} names a pool, but no pool in "
+                    "data/pools has that name."
                 )
     return said + share_windows.recent_leader(marts) + share_windows.risers(marts)
 

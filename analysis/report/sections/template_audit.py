@@ -88,8 +88,8 @@ def _score_words(row: Row) -> str:
     """Return a sentence with the score of a row, or on why it says nothing."""
     if not is_template_judged(row):
         return (
-            "So many of the others are missing with an excuse, such as having entered too late, that how "
-            "well the templates were followed is not judged."
+            "More than a fifth of what was promised is missing with an excuse, such as having entered too "
+            "late, so there is no score."
         )
     return (
         "Without those that are missing with an excuse, such as having entered too late, the blocks contain "

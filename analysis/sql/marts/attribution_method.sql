@@ -1,8 +1,8 @@
 /*
 summary = "How many blocks are named by payout, by tag, or not at all, per difficulty epoch and over all, with conflicts."
 method = """
-Blocks of the active chain, counted by the method of the rule that decided (block_pool). A conflict is a block for
-which a rule of another pool also matches. Ratios are of all blocks of the period. All blocks were examined, so
+Blocks of the active chain, counted by the method of the rule that decided (block_pool). Blocks of which nobody tells a
+coinbase or a label are left out. A conflict is a block for which a rule of another pool also matches. Ratios are of all blocks of the period. All blocks were examined, so
 Wilson's 95 % interval describes how well these blocks show what miners do, not an error of counting.
 """
 grain = ["period_kind", "period", "method"]
@@ -10,7 +10,7 @@ grain = ["period_kind", "period", "method"]
 period_kind = "VARCHAR  epoch or all"
 period = "VARCHAR  number of the difficulty epoch, or all"
 first_height = "INTEGER  first of the blocks that count in the period"
-method = "VARCHAR  payout, tag, or none: unknown"
+method = "VARCHAR  payout, tag or label, or none: unknown"
 block_count = "BIGINT  blocks on the active chain"
 total_block_count = "BIGINT  blocks of the period, all methods"
 block_ratio = "DOUBLE  0..1, block_count / total_block_count"
@@ -32,7 +32,10 @@ blocks as (
     from owner_periods
     inner join block_pool
         on owner_periods.block_hash = block_pool.block_hash
-    where owner_periods.grouped_by = 'network' and owner_periods.period_kind != 'day'
+    where
+        owner_periods.grouped_by = 'network'
+        and owner_periods.period_kind != 'day'
+        and block_pool.is_attributable
 ),
 
 counts as (

@@ -2,12 +2,12 @@
 summary = "The owner of each block of the active chain, in three groupings: its pool, the pool's company, and the group it shares templates with."
 method = """
 Each block appears once per grouping. 'pool' uses the pools of block_pool. 'owner' merges the pools of one company, and
-'proxy' merges pools that send out the templates of one of them. Memberships are dated, in data/pools/entities.toml,
-and the UTC day of the block's header time decides. Where no source gives that time, its place on the straight line
-between the nearest blocks below and above whose time is known decides; beyond the last known time, 600 s per block. A
-pool without an entity on that day stands for itself, and so does one with dated memberships alone where no time of any
-block is known. 'unknown' stays 'unknown' in every grouping. Blocks with neither a coinbase nor a label, from which to
-find the pool, are left out. An epoch is the 2,016 blocks of one difficulty.
+'proxy' merges pools that send out the templates of one of them. Memberships are dated, in data/pools/entities.toml, and
+the UTC day of the block's header time decides. Where no source gives that time, its place on the straight line between
+the nearest blocks below and above whose time is known decides; beyond the first and the last known time, 600 s per
+block. A pool without an entity on that day stands for itself, and so does one with dated memberships alone where no
+time of any block is known. 'unknown' stays 'unknown' in every grouping. Blocks with neither a coinbase nor a label,
+from which to find the pool, are left out. An epoch is the 2,016 blocks of one difficulty.
 """
 grain = ["grouped_by", "block_hash"]
 [parameters]

@@ -4,9 +4,10 @@ method = """
 On a day, a hashrate of H hashes per second finds H times the time that the day's blocks took (hashrate.elapsed_s)
 divided by the hashes of a block of that difficulty, which is D * 2^48 / (2^16 - 1). These expected blocks are summed
 over the days that the source tells of and the dataset has timed blocks for, and compared with the pool's blocks of the
-same days. The interval is that of a Poisson count (F. Garwood, 1936). A ratio below 1 says that the pool found fewer
-blocks than its published hashrate expects. A source that makes its hashrates from blocks gives a ratio near 1 and shows
-nothing but its own rounding.
+same days. Blocks of which nobody tells a coinbase or a label may be anybody's: they and their time do not count. The
+interval is that of a Poisson count (F. Garwood, 1936). A ratio below 1 says that the pool found fewer blocks than its
+published hashrate expects. A source that makes its hashrates from blocks gives a ratio near 1 and shows nothing but its
+own rounding.
 """
 grain = ["source", "pool"]
 [columns]
@@ -38,23 +39,28 @@ published as (
     group by stg_external_pool_hashrate.source, pool_names.slug, cast(stg_external_pool_hashrate.day_at as date)
 ),
 
-network_days as (
-    select
-        period as day,
-        elapsed_s,
-        mean_difficulty * 281474976710656.0 / 65535.0 as block_hashes,
-        told_by
-    from hashrate
-    where grouped_by = 'network' and period_kind = 'day' and elapsed_s > 0 and mean_difficulty > 0
-),
-
 pool_days as (
     select
         period as day,
         owner as pool,
-        timed_block_count
+        timed_block_count,
+        elapsed_s,
+        mean_difficulty,
+        told_by
     from hashrate
     where grouped_by = 'pool' and period_kind = 'day'
+),
+
+-- Time and difficulty are those of all pools, the same in each of their rows.
+all_days as (
+    select
+        day,
+        elapsed_s,
+        mean_difficulty * 281474976710656.0 / 65535.0 as block_hashes,
+        sources_of(flatten(list(told_by))) as told_by
+    from pool_days
+    where elapsed_s > 0 and mean_difficulty > 0
+    group by day, elapsed_s, mean_difficulty
 ),
 
 compared as (
@@ -66,12 +72,12 @@ compared as (
         count(*) as n_days,
         cast(coalesce(sum(pool_days.timed_block_count), 0) as bigint) as found_count,
         ordered_sum(
-            published.hashes_per_s * network_days.elapsed_s / network_days.block_hashes
+            published.hashes_per_s * all_days.elapsed_s / all_days.block_hashes
         ) as expected_count,
-        sources_of(flatten(list(network_days.told_by))) as told_by
+        sources_of(flatten(list(all_days.told_by))) as told_by
     from published
-    inner join network_days
-        on published.day = network_days.day
+    inner join all_days
+        on published.day = all_days.day
     left join pool_days
         on published.day = pool_days.day and published.pool = pool_days.pool
     group by published.source, published.pool

@@ -22,7 +22,7 @@ n_days = "BIGINT  days fitted; of hashrate and revenue also those without a bloc
 lambda_per_day = "DOUBLE  1/day, growth rate"
 lambda_low_per_day = "DOUBLE  1/day, lower bound of the 95 % interval"
 lambda_high_per_day = "DOUBLE  1/day, upper bound of the 95 % interval"
-r_squared = "DOUBLE  0..1, part of the variance of the logarithm (hashrate and revenue: weighted by expected blocks) that the line explains"
+r_squared = "DOUBLE  0..1, part of the variance of the logarithm that the line explains; hashrate and revenue of owners weighted by expected blocks"
 told_by = "VARCHAR[]  sources of these blocks, each once: observed, backfilled, or names of imported sources"
 */
 with

@@ -269,7 +269,7 @@ def test_a_score_of_half_of_what_was_promised_is_not_shown(marts: Marts) -> None
 
     said = template_audit.sentences(changed)[0]
     assert "contain 2,036 of them (52.3\u00a0%)" in said
-    assert said.endswith("that how well the templates were followed is not judged.")
+    assert said.endswith("such as having entered too late, so there is no score.")
     assert "audit" not in {card.section for card in headlines(changed)}
     section, _ = template_audit.TOPIC.section(changed)
     assert "audit-score-chart" not in {figure.figure_id for figure in section.figures}

@@ -15,7 +15,7 @@ def test_a_difficulty_that_never_changes_is_said_to_tell_nothing(marts: Marts) -
 
     assert hashrate.sentences(private)[0].endswith(f"{hashrate.FIXED_DIFFICULTY}.")
     assert hashrate.FIXED_DIFFICULTY not in hashrate.sentences(marts)[0]
-    assert "by difficulty, which stays the least there is" in card.note
+    assert "by difficulty, which never changes on this chain" in card.note
 
 
 def test_the_first_sentence_with_x_says_what_x_is(marts: Marts) -> None:
@@ -67,7 +67,9 @@ def test_names_of_others_that_we_do_not_know_are_named(marts: Marts) -> None:
             "(1). An alias in data/pools maps a name to its pool."
         )
     ]
-    assert "me calls 720 of them by names that we do not know." in share.sentences(found)
+    assert "For 720 of them me names a pool, but no pool in data/pools has that name." in share.sentences(
+        found
+    )
     tables = [part for part in attribution.figures_and_tables(found).parts if isinstance(part, Table)]
     assert "unmapped-table" in {table.table_id for table in tables}
 
@@ -104,8 +106,9 @@ def test_an_index_says_what_it_counts(marts: Marts) -> None:
 
     assert said[1] == (
         "By pool, the Herfindahl-Hirschman index of the named blocks is 0.285 (95\u00a0% interval 0.216 to "
-        "0.352; the interval allows for pools without a block)."
+        "0.352; its lower end is below that of equally large pools, because further "
+        "pools may have found no block in this time)."
     )
-    assert "allows for" not in concentrated(marts, hhi_low=0.26, n_owners=4)[1]
+    assert "further pools" not in concentrated(marts, hhi_low=0.26, n_owners=4)[1]
     assert "The 3 largest companies, each with all its pools, mined 60.0\u00a0% of all blocks (" in said[2]
     assert "of all blocks, unknown ones included (" in concentration.sentences(with_unknown)[2]

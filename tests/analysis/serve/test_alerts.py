@@ -279,6 +279,21 @@ def test_a_tag_that_no_rule_names_is_an_event(tmp_path: Path) -> None:
     assert event.path == f"/blocks/{label_bytes('b2')[::-1].hex()}"
 
 
+def test_an_event_of_blocks_without_a_known_hash_names_a_height(tmp_path: Path) -> None:
+    """Others label three empty blocks and tell no hash: no address is made of the key that stands for it."""
+    rows = [{"source": "s", "height": height} for height in range(5, 8)]
+    tables = {
+        "external_pool_labels": [{**row, "label": "Alpha", "header_time": 600} for row in rows],
+        "external_block_sizes": [{**row, "n_tx": 1, "size_bytes": 250} for row in rows],
+    }
+    dataset = write_world(tmp_path / "dataset", tables)
+    results = Results(build(dataset, RULES, tmp_path / "a.duckdb", marts=MARTS).database)
+    (event,) = [each for each in results.read(events) if each.kind == "empty_run"]
+    results.close()
+
+    assert (event.event_id, event.path) == ("empty_run:5", "/blocks/5")
+
+
 @pytest.fixture(scope="module")
 def two_builds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Build the first 4 blocks of the chain, and all 12; return both databases."""

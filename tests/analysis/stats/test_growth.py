@@ -69,6 +69,20 @@ def test_the_interval_of_lambda_holds_the_truth_about_as_often_as_it_says(
     assert found == pytest.approx(2 * (1 - correlation), abs=0.15 if n_days == len(DAYS) else 0.4)
 
 
+@pytest.mark.parametrize("early", [0, 1], ids=["none", "one"])
+@pytest.mark.parametrize("n_days", [365, 4000])
+def test_a_pool_of_the_last_weeks_has_an_interval_of_some_percent(n_days: int, early: int) -> None:
+    """Neither one block long before makes it absurdly wide, nor years without a block falsely narrow."""
+    days = np.arange(float(n_days))
+    found = np.zeros(n_days)
+    found[-32:] = np.random.default_rng(1).poisson(20, 32)
+    found[3] = early
+
+    fit = growth.fit_count_growth(days, found, np.full(n_days, 144.0), np.full(n_days, 144.0))
+    assert fit is not None
+    assert 0.02 < fit.lambda_high_per_day - fit.lambda_low_per_day < 0.4
+
+
 @pytest.mark.parametrize("values", [[], [1.0] * 9, [0.0] * 50, [7.0] * 50])
 def test_no_fit_without_ten_days_or_without_a_change(values: list[float]) -> None:
     """A series that is too short, constant, or nowhere above 0 gives None."""
@@ -155,7 +169,7 @@ def test_many_events_a_day_give_the_fit_of_logarithms(bend: float) -> None:
 
 
 def test_what_grew_and_then_ended_has_not_certainly_grown() -> None:
-    """1 to 8 a day and then none for as long: the interval holds decline; long after, decline is certain."""
+    """1 to 8 a day and then none for as long, or for years: the interval holds decline."""
     grown = np.round(1 + 7 * np.arange(60) / 59)
     short, long = (np.concatenate([grown, np.zeros(n)]) for n in (60, 3000))
 
@@ -165,8 +179,9 @@ def test_what_grew_and_then_ended_has_not_certainly_grown() -> None:
     ]
 
     assert all(fit is not None and fit.lambda_low_per_day < 0 for fit in fits)
+    assert fits[0] is not None
     assert fits[1] is not None
-    assert fits[1].lambda_high_per_day < 0
+    assert fits[1].lambda_high_per_day < fits[0].lambda_high_per_day
 
 
 @pytest.mark.parametrize("values", [[], [1.0] * 9 + [0.0] * 9, [0.0] * 50, [7.0] * 50])

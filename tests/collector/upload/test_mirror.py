@@ -231,7 +231,7 @@ def test_an_address_without_a_dataset_is_refused(dataset: Dataset, place: Place)
     upload(dataset, place)
     with pytest.raises(DatasetError, match="has only regtest; choose one with --chain"):
         open_to_read(address, "main")
-    with pytest.raises(DatasetError, match="is no address"):
+    with pytest.raises(DatasetError, match="is no name of a bucket"):
         open_to_read(Path("s3://a/b"), None)
 
 
