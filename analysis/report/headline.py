@@ -105,12 +105,12 @@ def _hashrate(marts: Marts) -> Headline | None:
     if row is None or row["observed_hashes_per_s"] is None:
         return None
     columns = Columns(*(f"observed{end}_hashes_per_s" for end in ("", "_low", "_high")))
-    note = f"{_hashes_per_s(row['paper_hashes_per_s'])} by difficulty"
-    if not marts.has_retargets:
-        note += ", which never changes on this chain and so tells nothing of its hashrate"
+    # A difficulty that never changes tells nothing of the hashrate.
+    note = f"{_hashes_per_s(row['paper_hashes_per_s'])} by difficulty" if marts.has_retargets else ""
     if row["timed_block_count"] < row["block_count"] - 1:
         timed, known = row["timed_block_count"], row["difficulty_block_count"]
-        note = f"{plural(timed, 'block')} of known time; {note} of {plural(known, 'block')}"
+        by_difficulty = f"; {note} of {plural(known, 'block')}" if note else ""
+        note = f"{plural(timed, 'block')} of known time{by_difficulty}"
     course = marts.over_time("hashrate", "observed_hashes_per_s")
     return _headline("hashrate", "Hashrate", columns, row, _hashes_per_s, note=note, course=course)
 

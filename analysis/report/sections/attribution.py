@@ -124,7 +124,7 @@ def _unmapped(marts: Marts) -> list[str]:
         blocks = plural(sum(row["block_count"] for row in rows), "block")
         said.append(
             f"{printable(source)} calls {blocks} by {'a name' if len(rows) == 1 else 'names'} that we do not "
-            f"know: {listed_pools(names, 'other name')}. An alias in data/pools maps a name to its pool."
+            f"know: {listed_pools(names, 'other name')}."
         )
     return said
 
@@ -286,7 +286,7 @@ def _unmapped_table(marts: Marts) -> Table:
         marts.rows("unmapped_label"),
         mart="unmapped_label",
         note="To map a name, write it into `aliases` of its pool in data/pools, and build again.",
-        is_folded=False,
+        is_folded=True,
     )
 
 

@@ -105,12 +105,7 @@ def sentences(marts: Marts) -> list[str]:
         interval = index_range(row["hhi_low"], row["hhi_high"])
         # Only pools that mined nothing here can make the index smaller than with equal pools.
         is_lower = row["hhi_low"] < 1 / row["n_owners"]
-        unseen = (
-            "; its lower end is below that of equally large pools, because further pools may have found no "
-            "block in this time"
-            if is_lower
-            else ""
-        )
+        unseen = "; further pools may have found no block" if is_lower else ""
         said.append(
             f"By pool, the Herfindahl-Hirschman index of the named blocks is {index_number(row['hhi'])} "
             f"({INTERVAL} {interval}{unseen})."

@@ -247,7 +247,7 @@ def _check_table(marts: Marts) -> Table:
         rows,
         mart="",
         note=f"{n_passed} of {plural(len(marts.checks), 'check')} found nothing.",
-        is_folded=False,
+        is_folded=all(check.severity == "warn" for check in failed),
     )
 
 

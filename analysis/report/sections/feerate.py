@@ -95,9 +95,8 @@ def sentences(marts: Marts) -> list[str]:
     taken = with_interval(overall, "top_x")
     said = [
         (
-            f"By package feerate, pools took {taken} of the top X transactions ({blocks}), where X = the "
-            "number of transactions in the block, and the top X are the X that paid best of those that "
-            "waited when it arrived."
+            f"By package feerate, pools took {taken} of the top X transactions ({blocks}; "
+            "X = the number of transactions in the block)."
         )
     ]
     said += outlier_sentences(
