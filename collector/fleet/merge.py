@@ -286,7 +286,7 @@ class _Merge:
         digest = _digest([[_fingerprint(path) for path in paths], offsets])
 
         def stage(stem: str) -> list[Path]:
-            rows = pa.concat_tables([conform(table, read_file(path)) for path in paths])
+            rows = pa.concat_tables([conform(table, read_file(path, verify=True)) for path in paths])
             return self._stage(table, corrected(table, rows, member.name, clock), stem)
 
         return self._unit(f"{member.name} {table.name} {folder}", digest, stage)

@@ -124,7 +124,7 @@ def remove_orphaned_transactions(dataset: Dataset, *, is_backfill: bool) -> None
 def _copy_transactions(dataset: Dataset, path: Path, hashes: Sequence[bytes]) -> None:
     """Write the rows that a file of `transactions` has of some blocks into a file of their own."""
     if hashes:
-        rows = read_file(path)
+        rows = read_file(path, verify=True)
         of_blocks = pa.array(hashes, rows["block_hash"].type)
         rows = rows.filter(pc.is_in(rows["block_hash"], value_set=of_blocks))
         dataset.write(TRANSACTIONS, rows, stem=unit_stem(rows["height"].unique().to_pylist(), hashes))

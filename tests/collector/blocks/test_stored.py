@@ -8,6 +8,7 @@ import pytest
 from collector.blocks.stored import StoredBlocks, read_stored_blocks
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
+from tests.collector.compaction.made_files import flip_a_bit_unseen_by_duckdb
 
 DEFAULTS = {"binary": b"", "bool": False, "fixed_size_binary[32]": bytes(32), "string": "x"}
 
@@ -54,6 +55,18 @@ def test_every_missing_parent_is_found_however_deep_and_on_stale_branches(datase
     assert set(stored.missing) == {name(114), name(4999), name(117, branch=1)}
     assert name(105) in stored
     assert name(110) not in stored
+
+
+@pytest.mark.parametrize("column", ["prev_hash", "height"])
+def test_a_flipped_bit_in_an_old_file_does_not_stop_the_start(dataset: Dataset, column: str) -> None:
+    """Without its collector the mempool of that time would be lost; `check` names the file."""
+    dataset.write(BLOCKS, [block(height) for height in range(100, 110)], stem="a")
+    dataset.write(BLOCKS, [block(height) for height in range(110, 120)], stem="b")
+    flip_a_bit_unseen_by_duckdb(dataset.paths(BLOCKS)[0], column)
+
+    stored = read_stored_blocks(dataset)
+
+    assert all(name(height) in stored for height in range(100, 120))
 
 
 def test_a_block_is_reserved_once_and_given_back_by_a_failed_session() -> None:

@@ -30,6 +30,7 @@ from collector.dataset.schema import (
 from collector.errors import DatasetError, SettingsError, WrongUsage
 from collector.fleet.clocks import ClockOffset, MemberClock
 from collector.fleet.merge import FLEET_FILE, Member, merge_datasets
+from tests.collector.compaction.made_files import flip_a_bit_unseen_by_duckdb
 
 DAY_US = 86_400_000_000
 BEGIN_US = 20_000 * DAY_US  # a midnight in 2024
@@ -238,6 +239,18 @@ def test_a_list_of_another_form_is_refused(fleet: Fleet, content: dict[str, Any]
     with pytest.raises(DatasetError, match=r"fleet\.json cannot be read; remove .* and merge again"):
         fleet.merged()
     assert (fleet.root / "victim").exists()
+
+
+def test_a_damaged_file_of_a_member_is_named_and_not_copied(fleet: Fleet) -> None:
+    """A wrong value would get a right checksum; what was merged before stays."""
+    rows = rows_of(fleet.merged())
+    fleet.day(1, n_txs=100)
+    damaged = fleet.alice.paths(MEMPOOL_TXS)[1]
+    flip_a_bit_unseen_by_duckdb(damaged, "txid")
+
+    with pytest.raises(DatasetError, match=f"cannot read {damaged}: .*checksum"):
+        fleet.merged()
+    assert rows_of(Dataset(fleet.root / "merged", "regtest")) == rows
 
 
 def test_a_member_may_leave_and_come_back(fleet: Fleet) -> None:
