@@ -8,10 +8,10 @@ the rows of the other members. What others publish (`external_*`) is not merged;
 dataset.
 
 `fleet.json` in the merged dataset lists the units and their files. A unit is written beside the dataset and
-then put in place under the lock that readers share. A file is called by the name of its unit, so a new one
-replaces the old one in one step, and no reader finds both after a kill. A unit whose times cross midnight has
-two files: a kill between the two leaves rows next to midnight twice or not at all until the next run, which
-makes each unit again whose files are not those of the list.
+then put in place, and its old file removed, under the lock that readers share. A file has a name that no
+earlier one had, because the list of a copy in a store names each with its SHA-256. A kill between the two
+steps leaves both files, and so rows twice, until the next run. That run knows what a killed one left, because
+it is not in the list, and removes it in the step in which it puts the unit's new file in place.
 """
 
 import datetime as dt
@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,6 +68,7 @@ FORM: Final = 2  # of the list and of what a unit holds: another number makes ev
 MEMBER_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 WORK_PREFIX: Final = ".fleet-"
 DIGEST_DIGITS: Final = 16
+TOKEN_BYTES: Final = 8
 SAVE_INTERVAL_S: Final = 5.0
 # Times of a collector's clock. Other times are those of a node or of a header.
 OUR_TIMES: Final = (
@@ -117,13 +119,12 @@ class MemberResult:
 class FleetList:
     """Holds what `fleet.json` in a merged dataset says: the files of each unit of work, with digests.
 
-    A digest is that of all from which a unit was made. Each file has its size and the time of its last
-    change. It also has the clock offsets of each day. A unit is one folder of one table of one dataset, or a
-    span of heights.
+    A digest is that of all from which a unit was made. It also has the clock offsets of each day. A unit is
+    one folder of one table of one dataset, or a span of heights.
     """
 
     first: str
-    units: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: {digest, files: {path: stamp}}
+    units: dict[str, dict[str, Any]] = field(default_factory=dict)  # name: {digest, files}
     offsets: dict[str, dict[str, Any]] = field(default_factory=dict)  # "member day": {digest, offsets}
 
     def save(self, root: Path) -> None:
@@ -157,9 +158,9 @@ def merge_datasets(
     merged = Dataset.open(root, first.dataset.chain, create=True)
     with merged.backfill_lock(), temporary_folder(WORK_PREFIX, root) as work:
         listed = _load(root, first.name)
-        _refuse_other_files(merged, listed)
+        left = _left_files(merged, listed)
         listed.offsets = clocks.days
-        job = _Merge(merged, listed, work)
+        job = _Merge(merged, listed, left, work)
         try:
             results = [job.member(each, clocks.of_member.get(each.name)) for each in members]
             job.chain_tables(members)
@@ -222,9 +223,12 @@ class _Clocks:
 class _Merge:
     """Brings one merged dataset up to date, in units of work: a folder of a table, or a span of heights."""
 
-    def __init__(self, merged: Dataset, fleet_list: FleetList, work: Path) -> None:
+    def __init__(
+        self, merged: Dataset, fleet_list: FleetList, left: dict[str, list[str]], work: Path
+    ) -> None:
         self._merged = merged
         self._list = fleet_list
+        self._left = left  # files of a killed run, by the first part of their names
         self._work = work
         self._wanted: set[str] = set()  # units of this run
         self._saved_s = time.monotonic()
@@ -263,7 +267,7 @@ class _Merge:
                     self._unit(f"{table.name} {span}", digest, stage)
 
     def remove_others(self) -> list[MemberResult]:
-        """Remove from the merged dataset all units of work that no member of this run has.
+        """Remove from the merged dataset all units of work that no member of this run has, and leftovers.
 
         Returns the members that this removes, with the number of units that each had.
         """
@@ -271,6 +275,8 @@ class _Merge:
         for name in sorted(self._list.units.keys() - self._wanted):
             self._put_in_place([], self._list.units[name]["files"])
             del self._list.units[name]
+        for left in self._left.values():
+            self._put_in_place([], left)
         have = set(map(_member_of_unit, self._list.units))
         return [
             MemberResult(name=name, n_units=had[name], has_left=True)
@@ -297,14 +303,14 @@ class _Merge:
         `stage` gets the stem of the unit's files, writes them below the work folder and returns their paths.
         """
         self._wanted.add(name)
-        before = self._list.units.get(name, {"digest": None, "files": {}})
+        before = self._list.units.get(name, {"digest": None, "files": []})
         if before["digest"] == digest and all(
-            _stamp(self._merged.folder / path) == stamp for path, stamp in before["files"].items()
+            (self._merged.folder / path).is_file() for path in before["files"]
         ):
             return False
-        member = name.partition(" ")[0]
-        staged = stage(f"fleet-{member}-{_digest(name)}")
-        files = self._put_in_place(staged, before["files"])
+        of_unit = f"fleet-{name.partition(' ')[0]}-{_digest(name)}"
+        staged = stage(f"{of_unit}-{secrets.token_hex(TOKEN_BYTES)}")
+        files = self._put_in_place(staged, [*before["files"], *self._left.pop(of_unit, ())])
         self._list.units[name] = {"digest": digest, "files": files}
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()
@@ -321,19 +327,19 @@ class _Merge:
             merge_files(connection, table, paths, target, rows=_best_rows(table, paths))
         return [target]
 
-    def _put_in_place(self, staged: Sequence[Path], old: Iterable[str]) -> dict[str, Any]:
+    def _put_in_place(self, staged: Sequence[Path], old: Iterable[str]) -> list[str]:
         """Move a unit's new files into the merged dataset, and remove the unit's old files.
 
-        Returns the paths of the new files, relative to the folder of the chain, and the stamp of each.
+        Returns the paths of the new files, relative to the folder of the chain.
         """
-        files = {path.relative_to(self._work / "staged").as_posix(): _stamp(path) for path in staged}
+        files = [path.relative_to(self._work / "staged").as_posix() for path in staged]
         with self._merged.replace_lock():
             for path, name in zip(staged, files, strict=True):
                 target = self._merged.folder / name
                 make_folder(target.parent)
                 path.replace(target)
                 sync_folder(target.parent)
-            for name in set(old) - files.keys():
+            for name in old:  # none is among the new ones
                 (self._merged.folder / name).unlink(missing_ok=True)
         return files
 
@@ -442,9 +448,6 @@ def _load(root: Path, first: str) -> FleetList:
         found = json.loads(path.read_text(encoding="utf-8"))
         listed = FleetList(first=found["first"], units=found["units"], offsets=found["offsets"])
         form = found["form"]
-        if form != FORM:  # form 1 has a list of the files
-            for unit in listed.units.values():
-                unit["files"] = dict.fromkeys(unit["files"])
         _check_form(listed)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DatasetError(f"{path} cannot be read; remove {root} and merge again") from None
@@ -462,32 +465,33 @@ def _check_form(listed: FleetList) -> None:
     """
     for name, unit in listed.units.items():
         _, _, rest = name.partition(" ")
-        if not rest or "digest" not in unit or not all(map(FILE_PATH.fullmatch, unit["files"].keys())):
+        if not rest or "digest" not in unit or not all(map(FILE_PATH.fullmatch, unit["files"])):
             raise ValueError(name)
     for name, day in listed.offsets.items():
         if "digest" not in day or any(len(each) != len(ClockOffset._fields) for each in day["offsets"]):
             raise ValueError(name)
 
 
-def _refuse_other_files(merged: Dataset, fleet_list: FleetList) -> None:
-    """Remove what a killed run left in the merged dataset; DatasetError for files that no merge made."""
+def _left_files(merged: Dataset, fleet_list: FleetList) -> dict[str, list[str]]:
+    """Return the files that a killed run left in the merged dataset; DatasetError for what no merge made.
+
+    They are listed by the part of their names that their unit gives, as paths relative to the chain's folder.
+    """
     listed = {name for unit in fleet_list.units.values() for name in unit["files"]}
     merged.remove_unfinished_files()
-    left: list[Path] = []
+    left: dict[str, list[str]] = {}
     for table in (*MEMBER_TABLES, BLOCKS, TRANSACTIONS, MEMBER_CLOCKS):
         for path in merged.paths(table):
-            if path.relative_to(merged.folder).as_posix() in listed:
+            name = path.relative_to(merged.folder).as_posix()
+            if name in listed:
                 continue
             if not path.name.startswith("fleet-"):
                 raise DatasetError(
                     f"{path} was not written by `merge`: a merged dataset takes no collector, backfill or"
                     " compaction; merge into an empty folder"
                 )
-            left.append(path)
-    if left:
-        with merged.replace_lock():
-            for path in left:
-                path.unlink(missing_ok=True)
+            left.setdefault(path.stem.rpartition("-")[0], []).append(name)
+    return left
 
 
 def _by_folder(dataset: Dataset, table: Table) -> dict[str, list[Path]]:
@@ -561,18 +565,6 @@ def _fingerprint(path: Path) -> list[Any]:
     """
     found = path.stat()
     return [os.path.abspath(path), found.st_size, found.st_mtime_ns]  # noqa: PTH100 - it also removes ".."
-
-
-def _stamp(path: Path) -> list[int] | None:
-    """Return size and time of the last change of a file of the merged dataset; None if it is not there.
-
-    They tell a file that a killed run put in place from the one that the list means.
-    """
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return [found.st_size, found.st_mtime_ns]
 
 
 def _digest(value: object) -> str:
