@@ -299,7 +299,7 @@ class BlockTracker:
         """Make the rows of a block and of its transactions, and add them to the batch `owner`.
 
         The transactions are added even where the dataset has them already: those may be what a killed
-        backfill left, and be removed later.
+        backfill left, which the next backfill or compaction removes.
         """
         has_types = spent_types is not None and len(spent_types) == len(parsed.layout.spends)
         block_row, transaction_rows = block_rows(

@@ -84,20 +84,20 @@ def unit_stem(heights: Iterable[int], hashes: Iterable[bytes]) -> str:
 def remove_orphaned_transactions(dataset: Dataset, *, is_backfill: bool) -> None:
     """Remove from `transactions` what a killed backfill wrote without the rows of the blocks.
 
-    Transactions of present blocks stay: where a file has such ones and others, a file of those alone takes
-    its place. A kill in between leaves both, and the next call removes the first. A block that somebody
-    stores meanwhile comes with transactions of its own.
+    Transactions of present blocks stay, unless another file has all those of the block too, as after a
+    collector has stored it. Where a file has some that stay and others, a file of the former alone takes its
+    place. A kill in between leaves both, and the next call removes the first. If a collector stores one of
+    these blocks meanwhile, it writes the block's transactions too; so removing ours loses nothing.
     The caller holds the dataset's backfill lock, because a running backfill may be about to write the rows of
     blocks, and holds no lock on the files. Where no block is there at all, the blocks may be on a disk that
     is not mounted: only a backfill, which writes the transactions again, removes them. Others get a
     DatasetError, as for a file that cannot be read or written.
     """
     blocks_folder = dataset.folder / BLOCKS.name
-    alone = [
-        path
-        for path in dataset.paths(TRANSACTIONS)
-        if _UNIT_FILE.fullmatch(path.name) and not (blocks_folder / path.parent.name / path.name).exists()
-    ]
+    alone = {
+        path: read_file(path, ("block_hash",), verify=True).column(0).unique()
+        for path in _without_blocks(dataset, dataset.paths(TRANSACTIONS))
+    }
     if not alone:
         return
     # The rows of the blocks may also have been moved into another file since.
@@ -105,13 +105,16 @@ def remove_orphaned_transactions(dataset: Dataset, *, is_backfill: bool) -> None
     present.refresh()
     if not len(present) and not is_backfill:
         raise DatasetError(
-            f"{alone[0]} has transactions, and {blocks_folder} has no block; put the blocks back, or call"
+            f"{min(alone)} has transactions, and {blocks_folder} has no block; put the blocks back, or call"
             " `pool-collector backfill` where there were none"
         )
-    orphaned = []
-    for path in alone:
-        hashes = _read_hashes(path).unique()
+    orphaned: list[Path] = []
+    # A copy has fewer blocks than its file, so a copy that a kill left comes later, and is not yet orphaned.
+    for path, hashes in sorted(alone.items(), key=lambda each: -len(each[1])):
         kept = [block_hash for block_hash in hashes.to_pylist() if block_hash in present]
+        if kept:
+            elsewhere = _whole_elsewhere(dataset, path, orphaned)
+            kept = [block_hash for block_hash in kept if block_hash not in elsewhere]
         if len(kept) < len(hashes):
             _copy_transactions(dataset, path, kept)
             orphaned.append(path)
@@ -119,6 +122,41 @@ def remove_orphaned_transactions(dataset: Dataset, *, is_backfill: bool) -> None
         with dataset.replace_lock():  # no reader has listed them and is about to open them
             for path in orphaned:
                 path.unlink()
+
+
+def _without_blocks(dataset: Dataset, paths: Iterable[Path]) -> list[Path]:
+    """Return those files of `transactions` that a backfill wrote, and no file of `blocks` of that name."""
+    blocks_folder = dataset.folder / BLOCKS.name
+    return [
+        path
+        for path in paths
+        if _UNIT_FILE.fullmatch(path.name) and not (blocks_folder / path.parent.name / path.name).exists()
+    ]
+
+
+def _whole_elsewhere(dataset: Dataset, path: Path, orphaned: Sequence[Path]) -> set[bytes]:
+    """Return the hashes of the blocks whose transactions are all in one other file of the span of `path`.
+
+    A file that is `orphaned` does not count.
+    """
+    (span,) = _by_span([path])
+    n_tx = _count_transactions(_by_span(dataset.paths(BLOCKS)).get(span, []))
+    found: set[bytes] = set()
+    for other in _by_span(dataset.paths(TRANSACTIONS))[span]:
+        if other != path and other not in orphaned:
+            for count in _read_hashes(other).value_counts().to_pylist():
+                if n_tx.get(count["values"]) == count["counts"]:
+                    found.add(count["values"])
+    return found
+
+
+def _count_transactions(paths: Iterable[Path]) -> dict[bytes, int]:
+    """Return the number of transactions that each block of some files of `blocks` states, by block hash."""
+    found: dict[bytes, int] = {}
+    for path in paths:
+        rows = read_file(path, ("block_hash", "n_tx"))
+        found.update(zip(rows["block_hash"].to_pylist(), rows["n_tx"].to_pylist(), strict=True))
+    return found
 
 
 def _copy_transactions(dataset: Dataset, path: Path, hashes: Sequence[bytes]) -> None:
@@ -134,7 +172,8 @@ def blocks_without_transactions(dataset: Dataset) -> frozenset[bytes]:
     """Return the hashes of the blocks that have a row in `blocks` and none in `transactions`.
 
     A lost file of `transactions` leaves them. Only Parquet files count. Rows are read where their number
-    differs from the one that the blocks state. Raises DatasetError when a file cannot be read.
+    differs from the one that the blocks state, and where rows may be there twice, because a block's row is,
+    or because a backfill's file has no blocks. Raises DatasetError when a file cannot be read.
     """
     found: set[bytes] = set()
     with dataset.read_lock():
@@ -142,12 +181,11 @@ def blocks_without_transactions(dataset: Dataset) -> frozenset[bytes]:
         files_of_blocks = _by_span(dataset.paths(BLOCKS))
         files = _by_span(dataset.paths(TRANSACTIONS))
         for span, paths in files_of_blocks.items():
-            n_tx: dict[bytes, int] = {}
-            for path in paths:
-                rows = read_file(path, ("block_hash", "n_tx"))
-                n_tx.update(zip(rows["block_hash"].to_pylist(), rows["n_tx"].to_pylist(), strict=True))
-            if sum(map(_count_rows, files.get(span, []))) != sum(n_tx.values()):
-                for path in files.get(span, []):
+            n_tx = _count_transactions(paths)
+            of_span = files.get(span, [])
+            has_doubles = sum(map(_count_rows, paths)) != len(n_tx) or _without_blocks(dataset, of_span)
+            if has_doubles or sum(map(_count_rows, of_span)) != sum(n_tx.values()):
+                for path in of_span:
                     for block_hash in _read_hashes(path).unique().to_pylist():
                         n_tx.pop(block_hash, None)
                 found.update(n_tx)
