@@ -21,7 +21,7 @@ from collector.errors import DatasetError, DecodeError, RowRefused, WrongUsage
 from collector.external import fields
 from collector.external.kinds import KINDS, Value, Values
 from collector.external.readers import NO_NAMES, read_rows
-from collector.log import counted, excerpt, printable
+from collector.log import excerpt, printable
 
 STEM_DIGITS: Final = 16
 HASH_BYTES: Final = 32
@@ -192,10 +192,11 @@ def _new_rows(dataset: Dataset, file: ImportFile) -> list[Values]:
     """Return the rows of a file that the dataset lacks; DatasetError if one contradicts a stored row."""
     table, rows = file.table, file.rows
     given = file.batch.to_pylist()
-    sources = pa.array(sorted({row["source"] for row in given}), pa.string())
     earlier_rows = dataset.read(table)
-    same_sources = earlier_rows.filter(pc.is_in(earlier_rows["source"], sources))
-    stored = {_key(table, row): row for row in same_sources.to_pylist()}
+    for name in table.grain:  # few rows become Python objects, however many the table has
+        is_named = pc.is_in(earlier_rows[name], value_set=file.batch[name].unique())
+        earlier_rows = earlier_rows.filter(is_named)
+    stored = {_key(table, row): row for row in earlier_rows.to_pylist()}
     new = []
     for number, row, typed in zip(file.numbers, rows, given, strict=True):
         earlier = stored.get(_key(table, typed))
@@ -214,9 +215,9 @@ def _refuse_other_reading(file: ImportFile, new: Sequence[Values]) -> None:
     """Raise DatasetError if `new` has rows, which the dataset lacks although the file was imported before."""
     if new:
         raise DatasetError(
-            f"{printable(file.about['file_name'])} was imported from {file.origin.source} before, and read "
-            f"otherwise: {counted(len(new), 'row')} of it would be new; the first reading stays; import it "
-            f"as a source of its own: --source {file.origin.source}-2"
+            f"{printable(file.about['file_name'])}: This file was imported before with other options or "
+            f"another version, and {len(new):,} of its rows differ now. Those stored first stay. To keep "
+            f"both, import it again with --source {file.origin.source}-2."
         )
 
 

@@ -29,7 +29,7 @@ from collector.dataset.schema import (
     hash_hex,
 )
 from collector.errors import DatasetError, DecodeError, SettingsError
-from collector.external import readers
+from collector.external import imported_rows, readers
 from collector.external.imported_rows import Imported, Origin, read_import, store_import
 from collector.external.kinds import KINDS
 from collector.external.readers import read_rows
@@ -131,12 +131,27 @@ def test_a_file_that_is_read_in_another_way_is_refused(dataset: Dataset, tmp_pat
     ):
         prices("b")
     with pytest.raises(
-        DatasetError, match=r"file\.csv was imported from somebody before, and read otherwise: 2"
+        DatasetError, match=r"file\.csv: This file was imported before .* 2 of its rows differ now"
     ):
         prices("a", "EUR")
 
     assert [row["close"] for row in dataset.read(EXTERNAL_PRICES).to_pylist()] == [7000, 7000]
     assert len(dataset.read(EXTERNAL_SOURCES)) == 1
+
+
+def test_a_file_costs_its_own_rows_however_many_are_stored(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the stored rows only those about the same things are looked at one by one."""
+    labels = "height,pool\n" + "".join(f"{height},a\n" for height in range(1_000))
+    import_file(dataset, "labels", written(tmp_path, labels), ORIGIN)
+    few = written(tmp_path, "height,pool\n4,a\n2000,b\n", "few.csv")
+    keys = []
+    key = imported_rows._key
+    monkeypatch.setattr(imported_rows, "_key", lambda table, row: keys.append(key(table, row)) or keys[-1])
+
+    assert [import_file(dataset, "labels", few, ORIGIN).n_new for _ in range(2)] == [1, 0]
+    assert len(keys) == (2 + 2 + 1) + (2 + 2 + 2)  # two of the file twice, and those that are stored
 
 
 def test_a_contradiction_shows_both_values(dataset: Dataset, tmp_path: Path) -> None:
