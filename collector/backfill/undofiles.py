@@ -35,7 +35,9 @@ class Claim(IntEnum):
     """Says which undo records that fit a block are the block's own."""
 
     ANY = 0  # it has no rival in its files
-    SINGLE = 1  # it has, and is below the tip of the active chain: the record, if all that fit are alike
+    # It has a rival and lies in the active chain, below the tip. It gets a record only if all records that
+    # fit have the same content.
+    SINGLE = 1
     NONE = 2  # it has, and may never have been connected
 
 
