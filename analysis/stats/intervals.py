@@ -101,7 +101,7 @@ def part_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
     ratio = parts.sum() / wholes.sum()
     log_odds, half = np.log(ratio / (1 - ratio)), (interval.high - ratio) / (ratio * (1 - ratio))
     low, high = 1 / (1 + np.exp(half - log_odds)), 1 / (1 + np.exp(-half - log_odds))
-    n_some, n_whole = np.count_nonzero(parts), np.count_nonzero(parts == wholes)
+    n_some, n_whole = int(np.count_nonzero(parts)), int(np.count_nonzero(parts == wholes))
     # One pair alone would give Student's t a single degree of freedom, and wider bounds than none at all.
     n_telling = max(2, min(n_some, n_pairs - n_whole))
     if n_telling < n_pairs - 1:

@@ -435,6 +435,8 @@ def _unreadable_named(path: Path) -> Iterator[None]:
         yield
     except PermissionError:
         raise DatasetError(f"cannot read {path}; give this user the right to") from None
+    except UnicodeEncodeError:  # Arrow opens no such path
+        raise DatasetError(f"cannot read {str(path)!r}: its name is not UTF-8; rename the file") from None
     except UNREADABLE as error:
         reason = str(error).splitlines()[0]
         raise DatasetError(f"cannot read {path}: {reason}; move it away to go on without it") from None

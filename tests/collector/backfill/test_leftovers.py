@@ -34,7 +34,7 @@ def test_what_a_killed_run_left_goes_except_for_stored_blocks(
     left.unlink()
     if n_stored:
         dataset.write(BLOCKS, expected.blocks.slice(31 - n_stored, n_stored), stem="live")
-    remove_orphaned_transactions(dataset)
+    remove_orphaned_transactions(dataset, is_backfill=True)
 
     kept = rows_of(dataset).transactions
     hashes = expected.blocks["block_hash"].slice(31 - n_stored, n_stored)
@@ -55,7 +55,7 @@ def test_a_kill_before_the_leftover_is_removed_costs_nothing(
     content = left.read_bytes()
     dataset.paths(BLOCKS)[0].unlink()
     dataset.write(BLOCKS, expected.blocks.slice(9, 2), stem="live")
-    remove_orphaned_transactions(dataset)
+    remove_orphaned_transactions(dataset, is_backfill=True)
     assert left not in dataset.paths(TRANSACTIONS)
     left.write_bytes(content)
 
