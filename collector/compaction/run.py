@@ -6,7 +6,7 @@ readers see either the old files or the new one.
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -150,7 +150,7 @@ def _compact_folder(
         # A killed backfill leaves transactions without their blocks, and finds them by their file name.
         with dataset.backfill_lock() if is_of_heights else nullcontext():
             if is_of_heights:
-                remove_orphaned_transactions(dataset, is_backfill=False)
+                _refuse_absent_blocks(folder, remove_orphaned_transactions(dataset, is_backfill=False))
             sources = sealed_files(dataset, folder)
             n_files = len(sources)
             if n_files < MIN_FILES:
@@ -163,3 +163,13 @@ def _compact_folder(
     except OSError as error:  # both folders are whole, and only the next run removes one
         return PartitionResult(partition, n_files, None, f"{folder}: {error.strerror or error}")
     return PartitionResult(partition, n_files, merged)
+
+
+def _refuse_absent_blocks(folder: Path, of_absent_blocks: Iterable[Path]) -> None:
+    """Raise DatasetError where the heights of `folder` have transactions of blocks that are not there."""
+    here = [path for path in of_absent_blocks if path.parent.name == folder.name]
+    if here:
+        raise DatasetError(
+            f"{here[0]} has transactions of blocks that are not there; mount the disk that has the blocks, or"
+            " call `pool-collector backfill`, which completes or removes what a killed one left"
+        )

@@ -81,37 +81,35 @@ def unit_stem(heights: Iterable[int], hashes: Iterable[bytes]) -> str:
     return f"backfill-{among[0]}-{among[-1]}-{digest}"
 
 
-def remove_orphaned_transactions(dataset: Dataset, *, is_backfill: bool) -> None:
+def remove_orphaned_transactions(dataset: Dataset, *, is_backfill: bool) -> list[Path]:
     """Remove from `transactions` what a killed backfill wrote without the rows of the blocks.
 
+    Where blocks are absent, they may be on a disk that is not mounted. So only a backfill, which writes their
+    transactions again, removes these; for others they stay, and the files that have them are returned.
     Transactions of present blocks stay, unless another file has all those of the block too, as after a
     collector has stored it. Where a file has some that stay and others, a file of the former alone takes its
     place. A kill in between leaves both, and the next call removes the first. If a collector stores one of
     these blocks meanwhile, it writes the block's transactions too; so removing ours loses nothing.
     The caller holds the dataset's backfill lock, because a running backfill may be about to write the rows of
-    blocks, and holds no lock on the files. Where no block is there at all, the blocks may be on a disk that
-    is not mounted: only a backfill, which writes the transactions again, removes them. Others get a
-    DatasetError, as for a file that cannot be read or written.
+    blocks, and holds no lock on the files. Raises DatasetError for a file that cannot be read or written.
     """
-    blocks_folder = dataset.folder / BLOCKS.name
     alone = {
         path: read_file(path, ("block_hash",), verify=True).column(0).unique()
         for path in _without_blocks(dataset, dataset.paths(TRANSACTIONS))
     }
     if not alone:
-        return
+        return []
     # The rows of the blocks may also have been moved into another file since.
     present = PresentBlocks(dataset)
     present.refresh()
-    if not len(present) and not is_backfill:
-        raise DatasetError(
-            f"{min(alone)} has transactions, and {blocks_folder} has no block; put the blocks back, or call"
-            " `pool-collector backfill` where there were none"
-        )
     orphaned: list[Path] = []
+    of_absent_blocks: list[Path] = []
     # A copy has fewer blocks than its file, so a copy that a kill left comes later, and is not yet orphaned.
     for path, hashes in sorted(alone.items(), key=lambda each: -len(each[1])):
         kept = [block_hash for block_hash in hashes.to_pylist() if block_hash in present]
+        if len(kept) < len(hashes) and not is_backfill:
+            of_absent_blocks.append(path)
+            continue
         if kept:
             elsewhere = _whole_elsewhere(dataset, path, orphaned)
             kept = [block_hash for block_hash in kept if block_hash not in elsewhere]
@@ -122,6 +120,7 @@ def remove_orphaned_transactions(dataset: Dataset, *, is_backfill: bool) -> None
         with dataset.replace_lock():  # no reader has listed them and is about to open them
             for path in orphaned:
                 path.unlink()
+    return of_absent_blocks
 
 
 def _without_blocks(dataset: Dataset, paths: Iterable[Path]) -> list[Path]:

@@ -31,7 +31,7 @@ from collector.dataset.marker import DATASET_MARKER, check_marker_content
 from collector.dataset.object_store import CHUNK_BYTES, ObjectStore, StoredObject
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import has_old_name, new_name
-from collector.dataset.schema import TABLES
+from collector.dataset.schema import MEMPOOL_BODIES, TABLES
 from collector.errors import DatasetError, NotWritable, StoreChanged, StoreError, UploadRuns
 from collector.log import counted
 
@@ -227,6 +227,22 @@ class Upload:
             )
         for name in {path.split("/")[0] for path in copied}:
             self.dataset.refuse_empty_folder(TABLES[name])
+        for partition in sorted({path.rpartition("/")[0] for path in self._list.files}):
+            self._refuse_lost_partition(self.dataset.folder / partition)
+
+    def _refuse_lost_partition(self, folder: Path) -> None:
+        """Raise DatasetError where a partition of the copy is gone though its table's folder is there.
+
+        So it is where a disk is not mounted and a collector has filled the folder below it since. Nothing of
+        ours removes a partition, but for days of mempool_bodies that were kept long enough.
+        """
+        table = folder.parent
+        is_aged = table.name == MEMPOOL_BODIES.name
+        if table.is_dir() and not is_aged and not folder.exists() and not new_name(folder).exists():
+            raise DatasetError(
+                f"{folder} is gone, and its copy in {self.store.address} is there; mount the disk that has"
+                " it, or make an empty folder in its place if it was removed on purpose"
+            )
 
     def _refuse_another(self) -> None:
         """Raise StoreError where the folder has another dataset than the copy, DatasetError where none."""

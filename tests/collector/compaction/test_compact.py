@@ -210,8 +210,9 @@ def test_heights_wait_while_a_backfill_writes(dataset: Dataset) -> None:
     assert not outcomes[f"mempool_events/{DAY}"].error
 
 
-def test_transactions_stay_while_no_block_is_there(dataset: Dataset, tmp_path: Path) -> None:
-    """Their blocks may be on a disk that is not mounted; then they are no leftovers of a killed backfill."""
+@pytest.mark.parametrize("n_live", [0, 1])
+def test_transactions_stay_while_their_blocks_are_away(dataset: Dataset, tmp_path: Path, n_live: int) -> None:
+    """They may be on a disk that is not mounted, though a collector has stored another block since."""
     for number in range(2):
         stem = f"backfill-0-999-{number:016x}"
         dataset.write(BLOCKS, [block(number)], stem=stem)
@@ -220,10 +221,12 @@ def test_transactions_stay_while_no_block_is_there(dataset: Dataset, tmp_path: P
     before = dataset.paths(TRANSACTIONS)
     folder = dataset.folder / BLOCKS.name
     folder.rename(tmp_path / "elsewhere")
+    if n_live:
+        dataset.write(BLOCKS, [block(900)], stem="live")
 
     (result,) = compact(dataset, today=TODAY)
 
-    assert f"{folder} has no block; put the blocks back" in result.error
+    assert "has transactions of blocks that are not there; mount the disk" in result.error
     assert dataset.paths(TRANSACTIONS) == before
 
 

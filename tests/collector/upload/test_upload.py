@@ -363,6 +363,27 @@ def test_what_is_away_is_not_removed_from_the_copy(
     assert copied(place) == local(dataset)
 
 
+def test_what_a_collector_writes_below_a_mount_point_removes_nothing(
+    dataset: Dataset, place: Place, tmp_path: Path
+) -> None:
+    """A table that is away, and has a new file since, costs no copy; an emptied folder of a day does."""
+    upload(dataset, place)
+    before = copied(place)
+    folder, elsewhere = dataset.folder / MEMPOOL_EVENTS.name, tmp_path / "elsewhere"
+    first, second = sorted(path.name for path in folder.iterdir())
+    folder.rename(elsewhere)
+    write_events(dataset, 1, 1, day=9)
+
+    with pytest.raises(DatasetError, match=f"{first} is gone, and its copy in .* is there; mount the disk"):
+        upload(dataset, place)
+    assert copied(place) == before
+
+    for day in (first, second):
+        (folder / day).mkdir()
+    assert upload(dataset, place).n_removed == 5
+    assert copied(place) == local(dataset)
+
+
 def test_a_table_that_is_removed_with_its_folder_is_removed_from_the_copy(
     dataset: Dataset, place: Place
 ) -> None:
