@@ -8,6 +8,8 @@ from collector.errors import SettingsError
 
 SCHEME: Final = "s3://"
 PATH_SCHEME: Final = "s3:/"  # what a path makes of it
+# A path that begins like an address; of other schemes only with an @, before which a secret may stand.
+LIKE_ADDRESS: Final = re.compile(rf"{PATH_SCHEME}|[A-Za-z][A-Za-z0-9+.-]*:/.*@", re.DOTALL)
 # S3 allows dots, lower case letters, digits and dashes; some other stores allow capitals and underscores.
 BUCKET: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 BUCKET_LENGTHS: Final = range(3, 64)  # in characters
@@ -24,14 +26,17 @@ class StoreAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the address that a text such as `s3://bucket/prefix` names; SettingsError if it is none."""
-        bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
-        prefix = prefix.rstrip("/")
-        if text.startswith(SCHEME) and "@" in bucket:  # a secret may stand before it
+        """Return the address that a text such as `s3://bucket/prefix` names; SettingsError if it is none.
+
+        The error does not show a text with an @.
+        """
+        if "@" in text:  # a secret may stand before it, with slashes in it
             raise SettingsError(
                 "an address in an object store has no key and no secret; write it as s3://bucket/prefix, and"
                 " give both in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
+        bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
+        prefix = prefix.rstrip("/")
         if not text.startswith(SCHEME) or not BUCKET.fullmatch(bucket):
             raise SettingsError(
                 f"{text!r} is no address in an object store; write it as s3://bucket/prefix, with letters,"
@@ -71,5 +76,5 @@ class StoreAddress(NamedTuple):
 
 
 def names_store(path: Path) -> bool:
-    """Return whether a path, as the user gave it, is in fact an address in an object store."""
-    return path.as_posix().startswith(PATH_SCHEME)
+    """Return whether a path, as the user gave it, is in fact an address, if perhaps a wrong one."""
+    return LIKE_ADDRESS.match(path.as_posix()) is not None

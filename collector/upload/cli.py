@@ -16,7 +16,7 @@ from collector.dataset.command_options import (
     chosen_dataset,
 )
 from collector.errors import SettingsError, Stopped, StoreUnavailable, WrongUsage
-from collector.log import counted, excerpt
+from collector.log import counted
 
 if TYPE_CHECKING:
     from collector.dataset.object_store import ObjectStore
@@ -77,7 +77,7 @@ def _named(words: list[str], option: Path | None, config: Path | None) -> "tuple
 
     *folders, address = words
     if len(folders) > 1:
-        raise WrongUsage(f"{excerpt(folders[1])} is one word too many; write [DATASET] ADDRESS")
+        raise WrongUsage(f"{len(words)} words are too many; write [DATASET] ADDRESS")  # one may have a secret
     try:
         where = StoreAddress.parse(address)
     except SettingsError as error:

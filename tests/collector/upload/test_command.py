@@ -22,6 +22,7 @@ from tests.collector.upload.test_upload import LIST, copied, local
 from tests.rights import without_rights
 
 PATIENCE_S = 60.0
+NO_KEY = "has no key and no secret; write it as s3://bucket/prefix"
 
 
 def refusal(
@@ -90,12 +91,12 @@ def test_a_folder_that_may_not_be_read_costs_no_copy(dataset: Dataset, place: Pl
     assert copied(place) == before
 
 
-def test_a_word_too_many_is_named() -> None:
-    """Nothing is uploaded."""
-    done = CliRunner().invoke(app, ["upload", "one", "two", "s3://bucket/copy"])
+def test_a_word_too_many_is_refused() -> None:
+    """Nothing is uploaded, and no word is shown: it may be an address with a secret."""
+    done = CliRunner().invoke(app, ["upload", "one", "s3://key:secret@bucket/copy", "three"])
 
     assert isinstance(done.exception, WrongUsage)
-    assert str(done.exception) == "two is one word too many; write [DATASET] ADDRESS"
+    assert str(done.exception) == "3 words are too many; write [DATASET] ADDRESS"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,12 @@ def test_a_missing_key_is_asked_for(dataset: Dataset, place: Place, monkeypatch:
         ("s3://my bucket/x", "with letters, digits and - _ . in the bucket's name"),
         ("s3://x/y", "'x' is no name of a bucket, which has 3 to 63 characters"),
         (f"s3://{64 * 'x'}/y", "x' is no name of a bucket, which has 3 to 63 characters"),
-        ("s3://key:secret@bucket/x", "has no key and no secret; write it as s3://bucket/prefix"),
+        ("s3://key:secret@bucket/x", NO_KEY),
+        ("s3://key:se/secret@bucket/x", NO_KEY),
+        ("s3:/key:secret@bucket", NO_KEY),
+        ("S3://key:secret@bucket", NO_KEY),
+        ("https://key:se/secret@host/bucket", NO_KEY),
+        ("s3://bucket/key:secret@x", NO_KEY),
         ("s3://bucket/a//b", "has the part ''"),
         ("s3://bucket/../b", "has the part '..'"),
         ("s3://bucket/a b", "has the part 'a b'"),
@@ -183,6 +189,23 @@ def test_a_wrong_address_is_refused(dataset: Dataset, address: str, sentence: st
     said = refusal(dataset, address, error=WrongUsage)
     assert sentence in said
     assert "secret@" not in said
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://key:se/secret@bucket/x",
+        "s3:/key:secret@bucket",
+        "S3://key:secret@b",
+        "https://key:secret@host/x",
+    ],
+)
+@pytest.mark.parametrize("command", ["status", "compact", "mend"])
+def test_no_command_shows_a_secret_in_an_address(command: str, address: str) -> None:
+    """Whatever the scheme is, and where the secret has a slash: such a path is a wrong address."""
+    done = CliRunner().invoke(app, [command, address])
+    assert done.exit_code
+    assert "secret@" not in f"{done.output}{done.exception}"
 
 
 @pytest.mark.parametrize("endpoint", ["http://user:secret@store.example", "store.example", "http://[x"])
