@@ -38,19 +38,21 @@ class Mended(NamedTuple):
 def mend(dataset: Dataset) -> Iterator[Mended]:
     """Fill null fees of `mempool_txs` from `transactions`; yield a result after each changed partition.
 
-    A partition that cannot be replaced is left as it is. Raises DatasetError while `pool-collector compact`
-    or another `mend` is running, or when a file cannot be read.
+    A partition that cannot be replaced is left as it is, and no fee is taken from a damaged file; both have a
+    result with an error. Raises DatasetError while `pool-collector compact` or another `mend` is running, or
+    when DuckDB cannot read the entries.
     """
     with open_replacements(dataset) as replacements, query_engine(replacements.spill) as connection:
         folders = sorted({path.parent for path in dataset.paths(MEMPOOL_TXS)})
         try:
             with dataset.read_lock():
-                _find_fees(dataset, folders, connection)
+                damaged = _find_fees(dataset, folders, connection)
         except duckdb.Error as error:
             raise DatasetError(
                 f"DuckDB cannot read {dataset.folder}: {str(error).splitlines()[0]}; nothing was changed, "
                 "`pool-collector check` names a file that cannot be read"
             ) from None
+        yield from damaged
         for folder in folders:
             result = _mend_folder(dataset, folder, connection, replacements)
             replacements.remove_retired()
@@ -73,17 +75,29 @@ def blocks_without_fees(dataset: Dataset) -> dict[bytes, int]:
     return found
 
 
-def _find_fees(dataset: Dataset, folders: Sequence[Path], connection: duckdb.DuckDBPyConnection) -> None:
+def _find_fees(
+    dataset: Dataset, folders: Sequence[Path], connection: duckdb.DuckDBPyConnection
+) -> list[Mended]:
     """Make the DuckDB table `fees`: txid and fee of each transaction whose mempool entry lacks a fee.
 
-    Entries are read from the `folders` of `mempool_txs`, fees from `transactions`.
+    Entries are read from the `folders` of `mempool_txs`, fees from the files of `transactions` that are not
+    damaged. Returns a result for each damaged one.
     """
-    for path in dataset.paths(TRANSACTIONS):
-        refuse_damaged(path, ("txid", "fee_sat"))
     sealed = [path for folder in folders for path in sealed_files(dataset, folder)]
     missing = f"(SELECT txid FROM {contract_rows(MEMPOOL_TXS, sealed)} WHERE fee_sat IS NULL)"  # noqa: S608 - names are the contract's
-    transactions = contract_rows(TRANSACTIONS, dataset.paths(TRANSACTIONS))
+    ((is_any_missing,),) = connection.execute(f"SELECT count(*) > 0 FROM {missing}").fetchall()  # noqa: S608 - a query of ours
+    sound: list[Path] = []
+    damaged: list[Mended] = []
+    for path in dataset.paths(TRANSACTIONS) if is_any_missing else []:
+        try:
+            refuse_damaged(path, ("txid", "fee_sat"))
+        except DatasetError as error:
+            damaged.append(Mended(f"{TRANSACTIONS.name}/{path.parent.name}", 0, str(error)))
+        else:
+            sound.append(path)
+    transactions = contract_rows(TRANSACTIONS, sound)
     connection.execute(f"CREATE TEMP TABLE fees AS {FEES.format(transactions=transactions, missing=missing)}")
+    return damaged
 
 
 def _mend_folder(
