@@ -7,7 +7,6 @@ table refers to its rows.
 import datetime as dt
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 
 from collector.compaction.replacement import open_replacements
 from collector.compaction.run import closed_folders
@@ -28,10 +27,13 @@ def remove_bodies(dataset: Dataset, first_day: dt.date) -> Iterator[str]:
             removed = replacements.work / f"{MEMPOOL_BODIES.name}-{folder.name}"
             try:
                 with dataset.replace_lock():
-                    folder.rename(removed)
-                    sync_folder(folder.parent)
-                    with suppress(OSError):  # other days are in it
-                        folder.parent.rmdir()  # an upload takes an empty one for a disk that is not mounted
+                    # The last day takes the table's folder with it, in one step: an upload takes an empty one
+                    # for a disk that is not mounted.
+                    table = folder.parent
+                    is_last = not table.is_symlink() and list(table.iterdir()) == [folder]
+                    gone = table if is_last else folder
+                    gone.rename(removed)
+                    sync_folder(gone.parent)
                 shutil.rmtree(removed)
             except OSError as error:
                 raise DatasetError(
