@@ -2,13 +2,11 @@
 
 import fcntl
 import os
-import pty
 import re
 import struct
 import subprocess
 import sys
 import termios
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,25 +14,14 @@ import pytest
 from collector.dataset.schema import TABLES
 from collector.status.gather import gather
 from tests.collector.check.made_dataset import make_rows, write
+from tests.pseudo_terminal import pseudo_terminal
 
 
 def shown(columns: int, *arguments: str) -> list[str]:
     """Run Python with these arguments on a terminal of that width; return the lines that it shows."""
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    chunks: list[bytes] = []
-
-    def read() -> None:
-        try:
-            while chunk := os.read(controller, 65536):
-                chunks.append(chunk)
-        except OSError:  # Linux reports the end of a terminal by this error
-            pass
-
-    reader = threading.Thread(target=read)
-    reader.start()
     environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
-    try:
+    with pseudo_terminal() as (terminal, chunks):
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         done = subprocess.run(
             [sys.executable, *arguments],
             stdin=terminal,
@@ -44,10 +31,6 @@ def shown(columns: int, *arguments: str) -> list[str]:
             check=False,
             env=environment | {"TERM": "xterm", "NO_COLOR": "1"},
         )
-    finally:
-        os.close(terminal)
-        reader.join()
-        os.close(controller)
     assert done.returncode == 0, done.stderr
     return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(chunks).decode()).splitlines()
 

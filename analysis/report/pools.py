@@ -34,7 +34,7 @@ def whole_concentration(marts: Marts) -> Row | None:
 
 
 def unmapped_labels(marts: Marts) -> dict[str, list[Row]]:
-    """Return the rows of labels that are none of our names by source, those of most blocks first.
+    """Return the rows of labels that no pool in data/pools has, by source, those of most blocks first.
 
     Where a source has labels of two kinds, the kind with more blocks is taken: both may be of one block.
     """

@@ -4,12 +4,10 @@ import csv
 import io
 import json
 import os
-import pty
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +22,7 @@ from analysis.relations import RAW_TABLES
 from collector.dataset.schema import TABLES
 from tests.analysis.shared_build import RULES
 from tests.analysis.world import label_bytes, write_world
+from tests.pseudo_terminal import pseudo_terminal
 
 ESCAPE = "\x1b[31mred\x1b[0m"
 HOSTILE = f"/Alpha/{ESCAPE}<script>'\"; DROP TABLE blocks; --"
@@ -386,30 +385,15 @@ def test_a_terminal_too_narrow_for_columns_shows_blocks(database: Path, call: st
 
 def on_a_terminal(*arguments: str, columns: int = 100) -> str:
     """Run the command with a terminal as standard output and return what the terminal shows."""
-    controller, terminal = pty.openpty()
-    chunks: list[bytes] = []
-
-    def read() -> None:
-        try:
-            while chunk := os.read(controller, 65536):
-                chunks.append(chunk)
-        except OSError:  # Linux reports the end of a terminal by this error
-            pass
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        with (
-            os.fdopen(terminal, "w") as screen,
-            mock.patch.object(sys, "argv", ["pool-analysis", *arguments]),
-            mock.patch.dict(os.environ, {"TERM": "xterm-256color", "COLUMNS": str(columns)}),
-            redirect_stdout(screen),
-            pytest.raises(SystemExit) as end,
-        ):
-            main()
-    finally:
-        reader.join()
-        os.close(controller)
+    with (
+        pseudo_terminal() as (terminal, chunks),
+        os.fdopen(os.dup(terminal), "w") as screen,
+        mock.patch.object(sys, "argv", ["pool-analysis", *arguments]),
+        mock.patch.dict(os.environ, {"TERM": "xterm-256color", "COLUMNS": str(columns)}),
+        redirect_stdout(screen),
+        pytest.raises(SystemExit) as end,
+    ):
+        main()
     assert not end.value.code
     return b"".join(chunks).decode()
 

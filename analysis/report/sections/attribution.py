@@ -117,7 +117,7 @@ def sentences(marts: Marts) -> list[str]:
 
 
 def _unmapped(marts: Marts) -> list[str]:
-    """Return a sentence per source that calls blocks by names that are none of ours, with these names."""
+    """Return a sentence per source that names pools which data/pools does not know, with these names."""
     said = []
     for source, rows in unmapped_labels(marts).items():
         names = [f"{printable(row['label'])} ({count(row['block_count'])})" for row in rows]
