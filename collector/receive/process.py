@@ -84,7 +84,6 @@ class Receiver:
         self._memory_bytes = setup.memory_bytes
         self._topics = {topic.encode(): topic for topic in setup.endpoints}
         self._expected: dict[str, int] = {}
-        self._reconnected: set[str] = set()  # topics without a message since we renewed their connection
         self._dropped: dict[str, int] = {}  # by topic: messages dropped since the last one that found room
         self._is_full = False  # from the first message without room until half of the room is free again
         self._notices: deque[Notice] = deque()  # notices that found no room yet
@@ -228,7 +227,6 @@ class Receiver:
         self._renew_at_s.pop(endpoint, None)
         with suppress(zmq.ZMQError):
             self._socket.disconnect(endpoint)
-        self._reconnected.update(topic for topic, at in self._endpoints.items() if at == endpoint)
         self._connect(endpoint)
 
     def _meant_by(self, named: str) -> list[str]:
@@ -321,10 +319,7 @@ class Receiver:
         self._expected[topic] = (sequence + 1) % COUNTER_RANGE
         # Counters are 32 bits wide. Up to half the range ahead is a jump; anything else is a step back.
         is_jump = (sequence - expected) % COUNTER_RANGE < COUNTER_RANGE // 2
-        # The notice of the renewed connection has ended the coverage interval already.
-        is_noted = is_jump and topic in self._reconnected
-        self._reconnected.discard(topic)
-        if sequence != expected and not is_noted:
+        if sequence != expected:
             reason = "gap" if is_jump else "node_restart"
             detail = f"counter is {sequence}, expected {expected}"
             self._note(Notice(reason, topic, received_ns, detail))
