@@ -28,6 +28,7 @@ from collector.mempool.sync import Event, MempoolContents
 
 QUIET_US: Final = 1_000_000  # after its R, a removal that nothing explains is given the reason that remains
 REORGANISATION_US: Final = 60_000_000  # by then after a D, the other branch is connected or there is none
+TRUC_VERSION: Final = 3  # transactions that are "topologically restricted until confirmation"
 ADDITIONS_SEEN: Final = 2  # a replacing package has two transactions, and either may conflict
 
 Outpoints = frozenset[bytes]  # 36 bytes each: txid in internal byte order, index little-endian
@@ -78,16 +79,20 @@ class Removals:
         self._open.append(_OpenRemoval(event, spent, now_us))
         return settled
 
-    def added(self, event: Event, spent: Outpoints | None) -> list[Settled]:
+    def added(
+        self, event: Event, spent: Outpoints | None, only_child_of: Collection[bytes] = ()
+    ) -> list[Settled]:
         """Take an addition (A): it replaced those removed transactions that spend its outpoints.
 
         Descendants of these were replaced too. `spent` are the outpoints that the added transaction spends,
-        None when unknown. Returns the removals that are explained now.
+        None when unknown. `only_child_of` are the txids of those that may have no other child in the mempool:
+        a removed child of them was replaced too. Returns the removals that are explained now.
         """
         settled = self._end_of_blocks()
         if not self._open:
             return settled
-        settled += [Settled(gone.event, "replaced", event.hash) for gone in self._take(spent or frozenset())]
+        replaced = self._take(spent or frozenset(), only_child_of)
+        settled += [Settled(gone.event, "replaced", event.hash) for gone in replaced]
         for gone in self._open:
             gone.n_additions += 1
         if self._reorganising:  # the additions are then transactions of the disconnected block
@@ -142,10 +147,13 @@ class Removals:
         """Return every unexplained removal with the reason that remains, because no more events come."""
         return self._settle(lambda _: True)
 
-    def _take(self, spent: Outpoints) -> list[_OpenRemoval]:
-        """Remove and return unexplained removals that spend an outpoint of `spent`, and their descendants."""
+    def _take(self, spent: Outpoints, parents: Collection[bytes] = ()) -> list[_OpenRemoval]:
+        """Remove and return unexplained removals that spend an outpoint of `spent`, and their descendants.
+
+        So are those that spend any output of the transactions `parents`.
+        """
         taken: list[_OpenRemoval] = []
-        txids: set[bytes] = set()
+        txids: set[bytes] = set(parents)
         while True:
             found = [
                 gone
@@ -159,8 +167,9 @@ class Removals:
             if not found:
                 return taken
             taken += found
-            txids.update(gone.event.hash for gone in found)
-            self._open = [gone for gone in self._open if gone.event.hash not in txids]
+            hashes = {gone.event.hash for gone in found}
+            txids |= hashes
+            self._open = [gone for gone in self._open if gone.event.hash not in hashes]
 
     def _end_of_blocks(self) -> list[Settled]:
         """If the last event was a connected block (C), return the unexplained removals and their reasons.
@@ -244,7 +253,7 @@ class PendingEvents:
             self._settled(self._removals.disconnected(event, now_us))
         else:
             spent = self._outpoints_of(event.hash) if self._removals else None
-            self._settled(self._removals.added(event, spent))
+            self._settled(self._removals.added(event, spent, self._only_child_of(event.hash)))
         return batch
 
     def add_from_snapshot(self, letter: str, txid: bytes, at_us: int, reason: str | None = None) -> None:
@@ -272,6 +281,18 @@ class PendingEvents:
         """Return the outpoints that a transaction spends; None when we do not have its bytes."""
         body = self._recent_txs.get(txid)
         return self._contents.outpoints(txid) if body is None else frozenset(body.outpoints)
+
+    def _only_child_of(self, txid: bytes) -> set[bytes]:
+        """Return the transactions in the mempool that allow no other child than this one, their child.
+
+        Those are the parents of a transaction of version 3 (BIP 431). Since Bitcoin Core 28 it may take the
+        place of another child of its parent, though both spend different outputs.
+        """
+        body = self._recent_txs.get(txid) if self._removals else None
+        if body is None or body.version != TRUC_VERSION:
+            return set()
+        parents = {outpoint[:TXID_BYTES] for outpoint in body.outpoints}
+        return {parent for parent in parents if self._contents.outpoints(parent) is not None}
 
     def _settled(self, settled: Iterable[Settled]) -> None:
         """Make the `mempool_events` rows of removals with their reasons, and add each row to its batch."""

@@ -55,6 +55,7 @@ class RegtestTransaction:
     inputs: tuple[TxInput, ...]
     outputs: tuple[TxOutput, ...]
     locktime: int = field(default=0, kw_only=True)
+    version: int = field(default=VERSION, kw_only=True)
 
     @cached_property
     def stripped(self) -> bytes:
@@ -102,7 +103,7 @@ class RegtestTransaction:
             [CTxIn(COutPoint(each.txid, each.vout), each.script_sig, each.sequence) for each in self.inputs],
             [CTxOut(each.value_sat, each.script) for each in self.outputs],
             self.locktime,
-            VERSION,
+            self.version,
             CTxWitness([CTxInWitness(CScriptWitness(each.witness)) for each in self.inputs]),
         )
 

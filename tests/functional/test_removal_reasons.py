@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,8 +16,8 @@ from collector.dataset.schema import hash_bytes
 from collector.mempool.events import QUIET_US
 from collector.node.rpc import RpcClient
 from collector.regtest import RegtestNode, find_bitcoind, make_wallet
-from collector.regtest.transaction import TxOutput
-from collector.regtest.wallet import pay
+from collector.regtest.transaction import FINAL, RegtestTransaction, TxOutput
+from collector.regtest.wallet import Coin, pay
 from tests.functional.chaos.network import Proxy
 from tests.functional.replay import mempool_by_rows, node_mempool, read, send, wait_published
 from tests.functional.running import collecting, samples, settings_for, wait_complete, wait_for_log
@@ -65,6 +66,38 @@ def test_reorganisation_and_expiry_are_the_reasons(tmp_path: Path) -> None:
     assert (len(old), len(in_node)) == (3, 1)
     assert reasons == {young: "reorged"} | dict.fromkeys(old, "expired_or_evicted")
     assert mempool_by_rows(rows, rows["nodes"][0]["session"]) == in_node
+
+
+def test_a_sibling_that_gives_way_is_replaced(tmp_path: Path) -> None:
+    """Where a parent may have one child (version 3), a better child replaces the one before it.
+
+    The two spend different outputs of the parent.
+    """
+    bitcoind = find_bitcoind()
+    options = ("-mempooltruc=enforce",) if bitcoind.is_knots else ()  # Bitcoin Core knows nothing else
+    with RegtestNode(bitcoind, options=options) as node:
+        rpc = node.client()
+        coin = make_wallet(node, 3, seed=17).take()
+        settings = settings_for(tmp_path / "dataset", alpha=node)
+        with collecting(settings) as logs:
+            wait_for_log(logs, "mempool.in_step")
+            halves = [TxOutput(coin.value_sat // 2 - 1_000, coin.kind.script)] * 2
+            parent = RegtestTransaction((coin.spend(FINAL),), tuple(halves), version=3)
+            coins = [
+                Coin(txid=parent.txid, vout=vout, value_sat=half.value_sat, kind=coin.kind)
+                for vout, half in enumerate(halves)
+            ]
+            children = [
+                replace(pay([each], [], feerate_sat_vb=feerate).transaction, version=3)
+                for each, feerate in zip(coins, (10, 90), strict=True)
+            ]
+            for transaction in (parent, *children):
+                rpc.call("sendrawtransaction", transaction.raw.hex(), 0)
+                wait_complete(settings, node)
+            assert node_mempool(rpc) == {parent.txid, children[1].txid}
+    (removed,) = (row for row in read(tmp_path / "dataset")["mempool_events"] if row["event"] == "R")
+    assert (removed["hash"], removed["removal_reason"]) == (children[0].txid, "replaced")
+    assert removed["replaced_by"] == children[1].txid
 
 
 def test_what_only_a_stale_block_has_is_lost(tmp_path: Path) -> None:

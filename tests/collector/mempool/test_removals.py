@@ -36,6 +36,17 @@ def test_a_replacing_package_is_found_by_its_child() -> None:
     ]
 
 
+def test_a_child_gives_way_to_the_only_child() -> None:
+    """Where a parent may have one child, a removed one was replaced, though it spends another output."""
+    removals = Removals()
+    for number, parent in ((1, 7), (2, 6)):
+        removals.removed(event("R", number), spends(parent), 0)
+    assert removals.added(event("A", 9), spends(7, vout=1), {event("A", 7).hash}) == [
+        Settled(event("R", 1), "replaced", event("A", 9).hash)
+    ]
+    assert [each.event.sequence for each in removals.flush()] == [2]
+
+
 def test_an_eviction_conflicts_with_nothing_that_follows() -> None:
     """After two additions that spend other outputs, the reason of an R is expired_or_evicted."""
     removals = Removals()
