@@ -22,8 +22,10 @@ def ask_snapshot(client: RpcClient) -> SnapshotAnswer:
     Raises NodeError when the node does not answer or its answer has a wrong form.
     """
     asked_s = time.monotonic()
-    # The node rounds its uptime down to whole seconds, and reads it some time after we asked.
-    node_began_after_s = asked_s - read_integer("uptime", client.call("uptime"), most=LATEST_TIME_S) - 1
+    # The node rounds its uptime down to whole seconds, and reads it some time after we asked. It is below 0
+    # where the node's clock was set back since its start: Bitcoin Core up to 30 takes it from the wall clock.
+    uptime_s = read_integer("uptime", client.call("uptime"), least=-LATEST_TIME_S, most=LATEST_TIME_S)
+    node_began_after_s = asked_s - uptime_s - 1
     answer = client.call("getrawmempool", False, True)  # noqa: FBT003 - JSON-RPC has positions, not names
     fields = Fields("getrawmempool", answer)
     number, txids = fields.integer("mempool_sequence"), frozenset(fields.hashes("txids"))

@@ -470,11 +470,11 @@ class MempoolSync:
                 n_older = max(n_older, position)
         # A C after the last older event may be older or newer than the snapshot. It is applied after the
         # snapshot: if it is older, none of its transactions is left in the set and it does nothing.
-        at_us = snapshot.taken_wall_us
+        at_us, latest_us = snapshot.taken_wall_us, snapshot.taken_wall_us + DEBT_LIMIT_US  # of one clock
         for _ in range(n_older):
             event = self._waiting.popleft()
             self._apply(event, out)
-            at_us = max(at_us, event.received_us + 1)
+            at_us = max(at_us, min(event.received_us, latest_us) + 1)
         if self._waiting:  # what the snapshot shows happened before them
             at_us = min(at_us, self._waiting[0].received_us)
         for event in self._waiting:

@@ -148,7 +148,8 @@ class Observation:
                 if step is not None and step.is_before(item.received_ns):
                     rows += self._close_for_step(step)
                     step = None
-                self._ledger.count(item.topic, item.sequence, item.received_ns // 1000)
+                # A stamp of the clock before a step back may lie ahead; nothing is observed before its time.
+                self._ledger.count(item.topic, item.sequence, min(item.received_ns // 1000, wall_us()))
             elif type(item) is Notice and item.reason == "node_restart":
                 self.restarted = item.detail
                 items = items[:position] + [

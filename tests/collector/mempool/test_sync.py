@@ -216,6 +216,17 @@ def test_what_a_snapshot_shows_comes_after_a_block_before_its_request() -> None:
     assert InStep(21, taken_us) in out
 
 
+def test_a_snapshot_is_not_dated_by_a_clock_that_was_set_back() -> None:
+    """An event waits with the stamp of the clock before, hours ahead; the snapshot has the time of now."""
+    sync = MempoolSync()
+    sync.start()
+    ahead_us = 7200 * SECOND_US
+    sync.event(Event("A", name(1), 9, 0, ahead_us), 1)
+    out = sync.snapshot(1, snapshot(10, name(1), name(2)))
+    assert TxEntered(name(2), "at_start", None, DEBT_LIMIT_US + 1) in out
+    assert InStep(10, DEBT_LIMIT_US + 1) in out
+
+
 def test_flush_gives_out_what_waits() -> None:
     """A flush returns events that wait for a snapshot, and the transactions of known blocks as mined."""
     sync = MempoolSync()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from collector.blocks.stored import StoredBlocks
+from collector.clock import wall_us
 from collector.config import Settings
 from collector.dataset.open import Dataset
 from collector.dataset.schema import COVERAGE, REJECTS
@@ -283,6 +284,26 @@ def test_a_loss_in_the_last_moment_ends_the_coverage(tmp_path: Path, node: Plant
     rows = collecting.dataset.read(COVERAGE).to_pylist()
     ends = {row["topic"]: row["end_reason"] for row in rows}
     assert (ends["sequence"], ends["mempool"]) == ("reconnect", "reconnect")
+
+
+def test_nothing_is_covered_before_its_time(tmp_path: Path, node: PlantedNode) -> None:
+    """A message has the stamp of a clock that was set back since: coverage ends with the clock of now."""
+    node.results |= {"uptime": 1, "getrawmempool": {"txids": [], "mempool_sequence": 1}}
+    collecting = Collecting(tmp_path, node)
+    with collecting.running():
+        wait_until(lambda: collecting.sample("in_step") == 1)
+        collecting.put(entered(1)._replace(received_ns=time.time_ns() + 7200 * 10**9))
+        collecting.wait_turns()
+    ends_us = [row["to_at"].timestamp() * 1e6 for row in collecting.dataset.read(COVERAGE).to_pylist()]
+    assert max(ends_us) <= wall_us()
+
+
+def test_a_node_whose_clock_was_set_back_is_followed(tmp_path: Path, node: PlantedNode) -> None:
+    """Bitcoin Core up to 30 then says an uptime below 0, until its clock is where it was at its start."""
+    node.results |= {"uptime": -3300, "getrawmempool": {"txids": [], "mempool_sequence": 1}}
+    collecting = Collecting(tmp_path, node)
+    with collecting.running():
+        wait_until(lambda: collecting.sample("in_step") == 1)
 
 
 def test_a_recovery_that_fails_leaves_no_thread(tmp_path: Path, node: PlantedNode) -> None:
