@@ -10,7 +10,7 @@ import pytest
 
 from collector.blocks.stored import StoredBlocks
 from collector.clock import monotonic_us
-from collector.codec.transaction import outpoint
+from collector.codec.transaction import outpoint, sha256d
 from collector.config import Settings
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, Table
@@ -23,7 +23,7 @@ from collector.mempool.fee_lookup import entries_to_state
 from collector.node.request_threads import NodeRequests
 from collector.receive.records import Message, Notice
 from collector.regtest.transaction import RegtestTransaction as Made
-from collector.regtest.transaction import TxInput, TxOutput
+from collector.regtest.transaction import TxInput, TxOutput, serialise_block
 from collector.service.pipeline import Pipeline
 from tests.collector.service.planted import NOT_FOUND, PlantedNode, facts
 
@@ -314,4 +314,20 @@ def test_a_snapshot_waits_for_the_events_before_it(running: Running, is_read: bo
         running.take(event)
     running.tick(700_000)
     assert running.pipeline.in_step
+    assert [row["first_seen_kind"] for row in running.rows(MEMPOOL_TXS)] == ["pushed"]
+
+
+def test_a_block_that_is_connected_again_shows_nothing_new(running: Running) -> None:
+    """A transaction of two rival blocks was seen before the first: going back makes it no new one."""
+    running.follow()
+    coinbase = Made((TxInput(bytes(32), 0xFFFFFFFF, b"\x01\x65"),), (TxOutput(0, b"\x51"),))
+    rivals = [serialise_block(bytes([at]) + bytes(79), [coinbase.raw, SOUND.raw]) for at in (1, 2)]
+    first, second = (sha256d(block[:80])[::-1] for block in rivals)
+    running.take(message("rawtx", SOUND.raw, 1), mempool_event("A", 0, SOUND.txid, 1))
+    story = [("C", first, rivals[0]), ("D", first, None), ("C", second, rivals[1]), ("D", second, None)]
+    for number, (letter, block_hash, block) in enumerate([*story, ("C", first, None)], start=1):
+        if block is not None:
+            running.take(message("rawblock", block, 1 + number, number))
+        running.take(message("sequence", block_hash + letter.encode(), 1 + number, number))
+        running.tick()
     assert [row["first_seen_kind"] for row in running.rows(MEMPOOL_TXS)] == ["pushed"]
