@@ -147,18 +147,26 @@ def take_lock(lock: Path, refusal: str) -> int:
     """Lock the file `lock` for this process alone and return its handle; closing the handle releases it.
 
     Makes the file if it is missing. Raises DatasetError with the text `refusal` when another process holds
-    the lock, OSError when the file cannot be opened.
+    the lock, DatasetError for a file system without locks, and OSError when the file cannot be opened.
     """
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
-    for wait_s in (*RETRY_WAITS_S, None):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if wait_s is None:
-                break
-            time.sleep(wait_s)
-        else:
-            return handle
+    try:
+        for wait_s in (*RETRY_WAITS_S, None):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if wait_s is not None:
+                    time.sleep(wait_s)
+            else:
+                return handle
+    except BaseException as error:
+        os.close(handle)
+        if isinstance(error, OSError):
+            raise DatasetError(
+                f"the file {lock} cannot be locked ({error.strerror}); use a file system that has locks, or"
+                " mount this one with them"
+            ) from None
+        raise
     os.close(handle)
     raise DatasetError(refusal)
 
@@ -229,15 +237,17 @@ def lock_tried_alone(lock: Path) -> Iterator[bool]:
 
 
 def is_lock_held(lock: Path) -> bool:
-    """Return whether a process holds the lock file `lock` alone; False if it cannot be opened."""
+    """Return whether a process holds the lock file `lock` alone; False if it cannot be opened or locked."""
     try:
         handle = os.open(lock, os.O_RDONLY)
     except OSError:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:  # a file system without locks
+        return False
     else:
         return False
     finally:

@@ -1,5 +1,7 @@
 """Test the journal: after any crash, what was flushed is in the dataset once or comes back once."""
 
+import errno
+import fcntl
 import os
 import random
 import shutil
@@ -9,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from collector.dataset.files import is_lock_held
 from collector.dataset.open import Dataset
 from collector.dataset.parquet_files import to_batch
 from collector.dataset.schema import MEMPOOL_EVENTS, REJECTS
@@ -235,6 +238,18 @@ def test_a_journal_has_one_owner(folder: Path, dataset: Dataset) -> None:
         with pytest.raises(DatasetError, match="in use by another process"):
             Journal(folder)
     Journal(folder).close()
+
+
+def test_a_file_system_without_locks_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be locked, as on some network disks, no other process is made up."""
+
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(DatasetError, match=r"cannot be locked \(No locks available\); use a file system"):
+        Journal(folder)
+    assert not is_lock_held(next(folder.glob("*lock*")))
 
 
 def test_a_journal_that_cannot_be_opened_stays_free(folder: Path) -> None:
