@@ -17,6 +17,7 @@ import structlog
 
 from collector.backoff import Backoff
 from collector.blocks.stored import StoredBlocks
+from collector.clock import StepDetector
 from collector.codec.rows import warm_up
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
@@ -42,13 +43,17 @@ log = structlog.get_logger(__name__)
 
 
 class PreparedNode(NamedTuple):
-    """Holds a checked node, the name of its next session, and the source of its messages, subscribed."""
+    """Holds a checked node, the name of its next session, and the source of its messages, subscribed.
+
+    `steps` watches the wall clock since before the subscription, with whose time `coverage` begins.
+    """
 
     name: str
     session: str
     client: RpcClient
     source: MessageSource
     inbox: "queue.SimpleQueue[Any]"
+    steps: StepDetector
 
 
 def prepare_node(
@@ -76,12 +81,13 @@ def prepare_node(
     session = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     source = MessageSource(node.name, session, facts.endpoints, inbox=inbox, queue_limit=settings.queue_limit)
+    steps = StepDetector(round(settings.clock_step_s * 1e6))
     try:
         source.connect(stop=stop)
     except BaseException:
         source.stop()
         raise
-    return PreparedNode(node.name, session, client, source, inbox)
+    return PreparedNode(node.name, session, client, source, inbox, steps)
 
 
 def _await_mempool(client: RpcClient, name: str, patience_s: float, stop: threading.Event) -> None:
@@ -255,10 +261,11 @@ class NodeWatch:
 
     def _new_session(self, prepared: PreparedNode, name: str) -> Session:
         """Return a session with an RPC client of its own, which its end stops for good."""
+        is_new = name == prepared.session
         return Session(
             (self._node.name, name),
             client_for(self._node, self._settings.chain),
-            inbox=prepared.inbox if name == prepared.session else queue.SimpleQueue(),
+            inbox=prepared.inbox if is_new else queue.SimpleQueue(),
             settings=self._settings,
             dataset=self._dataset,
             journal=self._journal,
@@ -266,6 +273,7 @@ class NodeWatch:
             bodies=self._bodies,
             metrics=self._metrics,
             follower=self._follower,
+            steps=prepared.steps if is_new else None,
         )
 
     def _await_node(self) -> PreparedNode | None:

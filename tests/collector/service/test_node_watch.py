@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,14 +15,16 @@ import zmq
 
 from collector.backoff import Backoff
 from collector.blocks.stored import StoredBlocks
+from collector.clock import StepDetector
 from collector.config import NodeSettings, Settings
 from collector.dataset.open import Dataset
-from collector.dataset.schema import ZMQ_TOPICS
+from collector.dataset.schema import COVERAGE, ZMQ_TOPICS
 from collector.errors import DatasetError, NodeError, NodeUnavailable
 from collector.monitor.metrics import Metrics
 from collector.node.preflight import METHODS
 from collector.service import node_watch
 from collector.service.node_watch import NodeWatch, PreparedNode, prepare_node
+from collector.service.session import Outcome
 from tests.collector.service.planted import MEMPOOL_INFO, NOT_FOUND, TIP, PlantedNode
 from tests.collector.service.test_session import wait_until
 
@@ -168,6 +171,36 @@ def test_a_stop_ends_what_is_asked_at_the_start_of_a_session(tmp_path: Path) -> 
         stop.set()
         with pytest.raises(NodeUnavailable, match="ended by a stop"):
             prepared.client.call("uptime")
+
+
+def test_a_clock_set_before_the_session_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is set ahead between the subscription and the session: coverage does not bridge the step."""
+    set_by_ns = 0
+    stop = threading.Event()
+
+    def recover(*_arguments: object) -> Outcome:
+        nonlocal set_by_ns
+        set_by_ns = 36_000 * 10**9
+        return Outcome.COMPLETE
+
+    def detector(threshold_us: int) -> StepDetector:
+        return StepDetector(threshold_us, lambda: time.time_ns() + set_by_ns)
+
+    monkeypatch.setattr(node_watch, "StepDetector", detector)
+    monkeypatch.setattr(NodeWatch, "_recover", recover)
+    with answering_node(tmp_path) as node:
+        settings = Settings(chain="regtest", dataset=tmp_path / "dataset", node=[node])
+        dataset, metrics = Dataset.open(settings.dataset, "regtest", create=True), Metrics(["beta"])
+        watch = NodeWatch(node, settings=settings, dataset=dataset, metrics=metrics, stop=stop)
+        watch.start(None, StoredBlocks((), None))
+        try:
+            labels = {"node": "beta", "topic": "sequence", "reason": "clock_step"}
+            wait_until(lambda: metrics.registry.get_sample_value("pool_collector_losses_total", labels))
+        finally:
+            stop.set()
+            watch.join()
+    ends = {row["end_reason"] for row in dataset.read(COVERAGE).to_pylist() if row["topic"] == "sequence"}
+    assert ends == {"clock_step", "shutdown"}
 
 
 def test_a_stop_ends_the_wait_for_publishers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
