@@ -10,7 +10,7 @@ import pytest
 
 from collector.blocks.stored import StoredBlocks
 from collector.clock import monotonic_us
-from collector.codec.transaction import outpoint, sha256d
+from collector.codec.transaction import outpoint
 from collector.config import Settings
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_EVENTS, MEMPOOL_TXS, Table
@@ -22,8 +22,10 @@ from collector.mempool.entries import GIVE_UP_US, PendingEntry
 from collector.mempool.fee_lookup import entries_to_state
 from collector.node.request_threads import NodeRequests
 from collector.receive.records import Message, Notice
+from collector.regtest.block_assembly import Candidate
+from collector.regtest.mining import MiningTemplate, build_block
 from collector.regtest.transaction import RegtestTransaction as Made
-from collector.regtest.transaction import TxInput, TxOutput, serialise_block
+from collector.regtest.transaction import TxInput, TxOutput
 from collector.service.pipeline import Pipeline
 from tests.collector.service.planted import NOT_FOUND, PlantedNode, facts
 
@@ -318,16 +320,39 @@ def test_a_snapshot_waits_for_the_events_before_it(running: Running, is_read: bo
 
 
 def test_a_block_that_is_connected_again_shows_nothing_new(running: Running) -> None:
-    """A transaction of two rival blocks was seen before the first: going back makes it no new one."""
+    """A transaction was seen before its block, which gave way to a rival; its return makes it no new one.
+
+    The node does not take such a transaction back where its mempool refuses it.
+    """
     running.follow()
-    coinbase = Made((TxInput(bytes(32), 0xFFFFFFFF, b"\x01\x65"),), (TxOutput(0, b"\x51"),))
-    rivals = [serialise_block(bytes([at]) + bytes(79), [coinbase.raw, SOUND.raw]) for at in (1, 2)]
-    first, second = (sha256d(block[:80])[::-1] for block in rivals)
+    easy = MiningTemplate(
+        height=101,
+        prev_hash=bytes(32),
+        version=4,
+        bits=bytes.fromhex("ffff7f20"),
+        target=0x7FFFFF << 232,
+        time=1,
+        min_time=1,
+        subsidy_sat=50,
+    )
+    taken = Candidate(
+        txid=SOUND.txid_hex,
+        raw=SOUND.raw,
+        fee_sat=0,
+        vsize_vb=SOUND.vsize_vb,
+        weight_wu=SOUND.weight_wu,
+        parents=frozenset(),
+        arrival=0,
+        is_planted=False,
+    )
+    rivals = [
+        build_block(easy, candidates, tag=b"", payout_script=b"\x51", extranonce=0)
+        for candidates in ([taken], [])
+    ]
     running.take(message("rawtx", SOUND.raw, 1), mempool_event("A", 0, SOUND.txid, 1))
-    story = [("C", first, rivals[0]), ("D", first, None), ("C", second, rivals[1]), ("D", second, None)]
-    for number, (letter, block_hash, block) in enumerate([*story, ("C", first, None)], start=1):
-        if block is not None:
-            running.take(message("rawblock", block, 1 + number, number))
-        running.take(message("sequence", block_hash + letter.encode(), 1 + number, number))
+    for counter, (letter, at) in enumerate((("C", 0), ("D", 0), ("C", 1), ("D", 1), ("C", 0)), start=1):
+        body = bytes.fromhex(rivals[at].hash) + letter.encode()
+        running.take(message("rawblock", rivals[at].raw, 1 + counter, counter))
+        running.take(message("sequence", body, 1 + counter, counter))
         running.tick()
     assert [row["first_seen_kind"] for row in running.rows(MEMPOOL_TXS)] == ["pushed"]
