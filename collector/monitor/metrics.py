@@ -25,7 +25,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from collector.dataset.schema import LOSS_REASONS, ZMQ_TOPICS
+from collector.dataset.schema import LOSS_REASONS, TABLES, ZMQ_TOPICS
 from collector.receive.records import Message
 
 PREFIX: Final = "pool_collector_"
@@ -79,7 +79,8 @@ AWAY: Final = NodeState(in_step=False, away=True, n_mempool=0, n_queued=0, n_wai
 class Metrics:
     """Holds the Prometheus counters and gauges of this process; several threads may use it at once.
 
-    `nodes` are the names of the nodes; their counters exist from the start with the value 0.
+    `nodes` are the names of the nodes. Their counters, and that of each table's rows, exist from the start
+    with the value 0, because Prometheus sees no increase in a counter that first appears with the value 1.
     """
 
     def __init__(self, nodes: Iterable[str] = ()) -> None:
@@ -101,9 +102,16 @@ class Metrics:
         self._files = self._counter("files", "Parquet files sealed.")
         self._lag = self._histogram("lag_seconds", "From receipt to the journal, per turn.", LAG_BUCKETS_S)
         self._seal = self._histogram("seal_seconds", "Duration of a seal.", SEAL_BUCKETS_S)
-        self._sealed = self._gauge("last_seal_timestamp_seconds", "When the last seal ended.", "node")
+        self._sealed = self._gauge(
+            "last_seal_timestamp_seconds",
+            "When the last seal ended; at first, when the collector started.",
+            "node",
+        )
         self._last = self._gauge(
-            "last_message_timestamp_seconds", "When the topic's last message came.", "node", "topic"
+            "last_message_timestamp_seconds",
+            "When the topic's last message came; at first, when the collector started.",
+            "node",
+            "topic",
         )
         self._turn = self._gauge(
             "last_turn_timestamp_seconds", "When the node's thread last took a turn.", "node"
@@ -124,8 +132,7 @@ class Metrics:
         self._storage = self._gauge("storage_blocked", "1 while the journal cannot be written.", "node")
         self._build = self._gauge("build_info", "1, labelled with our version.", "version")
         self._build.labels(metadata.version("pool-measurement")).set(1)
-        for node in nodes:
-            self._expect(node)
+        self._expect(nodes)
 
     def began(self, node: str, facts: Mapping[str, Any]) -> None:
         """Count the start of a session with a node; `facts` is the session's row of the table `nodes`."""
@@ -228,20 +235,25 @@ class Metrics:
         """
         self.registry.register(_Disk(dataset, journals))
 
-    def _expect(self, node: str) -> None:
-        """Create a node's counters with the value 0, before anything is counted.
+    def _expect(self, nodes: Iterable[str]) -> None:
+        """Create the counters of nodes and rows with the value 0, and start the times since message and seal.
 
-        Prometheus sees no increase in a counter that first appears with the value 1.
+        An alert on such a time would see nothing if the first message or seal never came.
         """
-        self._sessions.labels(node)
-        self._in_step.labels(node)
-        self._away.labels(node)
-        for reason in LOSS_REASONS:
-            self._resyncs.labels(node, reason)
-        for topic in ZMQ_TOPICS:
-            self._messages.labels(node, topic)
+        for table in TABLES:
+            self._rows.labels(table)
+        for node in nodes:
+            self._sessions.labels(node)
+            self._in_step.labels(node)
+            self._away.labels(node)
+            self._sealed.labels(node).set_to_current_time()
             for reason in LOSS_REASONS:
-                self._losses.labels(node, topic, reason)
+                self._resyncs.labels(node, reason)
+            for topic in ZMQ_TOPICS:
+                self._messages.labels(node, topic)
+                self._last.labels(node, topic).set_to_current_time()
+                for reason in LOSS_REASONS:
+                    self._losses.labels(node, topic, reason)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(PREFIX + name, text, labels, registry=self.registry)

@@ -4,6 +4,7 @@ import os
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -12,6 +13,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from collector.dataset.schema import TABLES, ZMQ_TOPICS
 from collector.errors import SettingsError
 from collector.monitor import health as health_module
 from collector.monitor.health import Health
@@ -188,6 +190,27 @@ def test_a_gap_is_counted_from_zero(service: Service) -> None:
     later = service.values()
     assert later.keys() == values.keys()
     assert later["pool_collector_losses_total,beta,gap,rawtx"] == 1
+
+
+def test_the_first_reject_is_counted_from_zero(service: Service) -> None:
+    """The counter of each table's rows exists with the value 0 from the start, so a first reject is seen."""
+    values = service.values()
+    assert {values[f"pool_collector_rows_total,{table}"] for table in TABLES} == {0}
+    service.metrics.wrote({"rejects": 1})
+    later = service.values()
+    assert later.keys() == values.keys()
+    assert later["pool_collector_rows_total,rejects"] == 1
+
+
+def test_a_topic_that_never_says_anything_is_silent_since_the_start(tmp_path: Path) -> None:
+    """The times of the last message and seal begin with the start, so that alerts on their age can fire."""
+    before_s = time.time()
+    made = Service(tmp_path)
+    values = made.values()
+    made.server.close()
+    names = [f"last_message_timestamp_seconds,beta,{topic}" for topic in ZMQ_TOPICS]
+    for name in (*names, "last_seal_timestamp_seconds,beta"):
+        assert before_s <= values[f"pool_collector_{name}"] <= time.time()
 
 
 def test_a_scrape_works_when_the_dataset_is_gone(tmp_path: Path) -> None:
