@@ -104,12 +104,17 @@ class LiveRows:
             self._is_awake = False
 
     def since(self, last_id: int | None) -> tuple[list[LiveRow], bool]:
-        """Return the kept rows with ids above `last_id` (None: all), and whether rows in between are gone."""
+        """Return the kept rows with ids above `last_id` (None: all), and whether rows in between are gone.
+
+        An id above all of ours is of a process whose clock was ahead: all rows came after it, or some are
+        gone.
+        """
         with self._lock:
             n_kept = len(self._rows)
-            n_after = n_kept if last_id is None else max(0, self._last_id - last_id)
+            is_ahead = last_id is not None and last_id > self._last_id
+            n_after = n_kept if last_id is None or is_ahead else self._last_id - last_id
             kept = [self._rows[place] for place in range(-min(n_after, n_kept), 0)]
-        return kept, n_after > n_kept
+        return kept, is_ahead or n_after > n_kept
 
 
 def _json(name: str, value: Any) -> Any:

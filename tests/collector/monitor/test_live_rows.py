@@ -129,6 +129,20 @@ def test_a_reader_that_was_away_too_long_is_told_so(server: MonitorServer, live:
     ]
 
 
+def test_a_reader_from_before_a_clock_that_was_ahead_is_told_so(
+    server: MonitorServer, live: LiveRows
+) -> None:
+    """A reader whose last id is above every id gets all rows, and is told that it missed some."""
+    live.take("block_arrivals", [ARRIVAL])
+    last_id = live.since(None)[0][0].row_id + 10**12
+
+    assert [kind for kind, _, _ in events(server, 3, last_id=last_id)] == [
+        "state",
+        "missed",
+        "block_arrivals",
+    ]
+
+
 def test_a_block_is_compared_with_the_template_of_its_parent(live: LiveRows) -> None:
     """The newest template on the block's parent counts, though one on the block itself came before."""
     parent, found, a, b, c, coinbase = (bytes([number]) * 32 for number in range(6))
