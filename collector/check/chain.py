@@ -146,11 +146,14 @@ _MENTIONED: Final = """
     SELECT block_hash, height, prev_hash, 'block_arrivals' AS name FROM block_arrivals
     UNION ALL SELECT tip_hash, tip_height, NULL, 'nodes' FROM nodes
     UNION ALL SELECT prev_hash, height - 1, NULL, 'templates' FROM templates
+    UNION ALL SELECT block_hash, height, NULL, 'chain_tips' FROM chain_tips
 """
-# Blocks with the height that their own row says, or else the row of a child.
+# Blocks, each once with the height that its own row says, or else the row of a child.
 _STORED: Final = """
-    SELECT block_hash, height, prev_hash FROM blocks
-    UNION SELECT prev_hash, height - 1, NULL FROM blocks
+    SELECT block_hash, height, max(prev_hash) AS prev_hash FROM (
+        SELECT block_hash, height, prev_hash FROM blocks
+        UNION ALL SELECT prev_hash, height - 1, NULL FROM blocks
+    ) GROUP BY block_hash, height
 """
 
 
@@ -160,15 +163,20 @@ def check_arrivals(view: DatasetView) -> CheckResult:
     A block that arrived and is not stored is a note. Returns a CheckResult.
     """
     result = CheckResult("arrivals", "arrivals, tips and templates have the height and parent of their block")
-    result.n_rows = view.count("FROM block_arrivals")
+    result.n_rows = view.count(_MENTIONED)
     query = f"""
-        SELECT lower(hex(a.block_hash)), a.height, b.height, a.name
-        FROM ({_MENTIONED}) a JOIN ({_STORED}) b USING (block_hash)
-        WHERE a.height <> b.height OR a.prev_hash <> b.prev_hash
+        WITH wrong AS (
+            SELECT block_hash, a.height, b.height AS stored, a.name
+            FROM ({_MENTIONED}) a JOIN ({_STORED}) b USING (block_hash)
+            WHERE a.height <> b.height OR a.prev_hash <> b.prev_hash
+        )
+        SELECT lower(hex(block_hash)), height, stored, name FROM wrong
         UNION ALL
         SELECT lower(hex(block_hash)), height, tip_height, 'nodes'
         FROM block_arrivals JOIN all_nodes USING (node, session)
         WHERE kind = 'at_start' AND (block_hash <> tip_hash OR height <> tip_height)
+            AND block_hash NOT IN (SELECT block_hash FROM wrong)
+            AND tip_hash NOT IN (SELECT block_hash FROM wrong)
     """  # noqa: S608 - a query of ours
     result.breaches(
         view.examples(query),

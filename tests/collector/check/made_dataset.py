@@ -128,6 +128,10 @@ def make_all_rows() -> Rows:
     event = {**ORIGIN, "sequence": -1, "kind": "pulled", "received_at": START_US + 2, "event": "A"}
     tip = {**_arrival(0, 100), "event_at": START_US, "kind": "at_start"}
     rows["block_arrivals"] += [tip, {**_arrival(5, 102), "event": "seen"}]
+    rows["chain_tips"] = [
+        {**ORIGIN, "taken_at": at_us(6), "block_hash": header(102).block_hash, "height": 102}
+        | {"branch_length": 0, "status": "active"}
+    ]
     rows["coverage"].append(_interval("rawblock", 0, 0, "shutdown"))
     rows["mempool_txs"].append(found)
     rows["mempool_events"].append({**event, "hash": name("t5")})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -115,6 +116,7 @@ PLANTED: list[tuple[str, str, Plant]] = [
     ("sessions", "a node of another chain", change("nodes", 0, chain="signet")),
     ("arrivals", "a tip at another height", change("nodes", 0, tip_height=101)),
     ("arrivals", "a template for another height", change("templates", 0, height=102)),
+    ("arrivals", "a branch's tip at another height", change("chain_tips", 0, height=777)),
     ("templates", "fees of a template", change("templates", 0, fees_sat=21)),
     ("templates", "a weight in a template", change("template_txs", 0, weight_wu=404)),
     ("templates", "sigops in a template", change("template_txs", 0, n_sigops=5)),
@@ -190,6 +192,27 @@ def test_what_does_not_agree_is_found(
     plant(rows)
     with clean.changed(rows, tmp_path) as view:
         assert CHECKS[check](view).status == BREACH, what
+
+
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [
+        ("block_arrivals", {"height": 999}),
+        ("block_arrivals", {"prev_hash": name("x")}),
+        ("block_arrivals", {"kind": "at_start", "height": 98}),
+        ("templates", {"height": 55}),
+        ("nodes", {"tip_height": 98}),
+        ("chain_tips", {"height": 777}),
+    ],
+)
+def test_a_wrong_height_or_parent_counts_once(
+    clean: CleanView, tmp_path: Path, table: str, values: dict[str, Any]
+) -> None:
+    """A block has its own row and its child's, and a tip two that name it: what is wrong is one finding."""
+    rows = make_all_rows()
+    change(table, 0, **values)(rows)
+    with clean.changed(rows, tmp_path) as view:
+        assert CHECKS["arrivals"](view).n_found == 1
 
 
 def end_all(rows: Rows, reason: str) -> None:
