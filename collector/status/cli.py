@@ -112,6 +112,9 @@ def _lines(node: NodeStatus) -> list[str]:
     ]
     if node.observed_until is not None:
         lines.append(f"  recorded until {_said(node.observed_until)} UTC, {lasted(node.behind_s or 0)} ago")
+    if node.n_intervals_ahead:
+        n_ahead = counted(node.n_intervals_ahead, "interval")
+        lines.append(f"  {n_ahead} in the future left out, with the session: a clock was ahead")
     stored = "none" if node.stored_height is None else node.stored_height
     lines.append(f"  node's tip {node.tip_height}, highest stored block {stored}")
     if node.rows_per_s is not None:
@@ -136,7 +139,9 @@ def _lines(node: NodeStatus) -> list[str]:
     for gap in newest:
         until = "now" if gap.to_at is None else _said(gap.to_at)
         span = f"{_said(gap.from_at)} to {until}, {lasted(gap.duration_s)}"
-        lines.append(f"    {gap.topic}: {span} ({gap.reason})")
+        is_left = gap.to_at is None and gap.reason == "sealed"  # by a kill, after the last seal
+        reason = "no collector is running" if is_left else gap.reason
+        lines.append(f"    {gap.topic}: {span} ({reason})")
     return lines
 
 

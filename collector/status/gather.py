@@ -26,6 +26,7 @@ DAY_US: Final = 86_400_000_000
 SHOWN: Final = "%Y-%m-%dT%H:%M:%SZ"
 SECONDS_CHARACTERS: Final = 19  # of a moment, up to its seconds
 RATE_US: Final = 3_600_000_000
+AHEAD_US: Final = 60_000_000  # by which the clock of the machine that recorded may be ahead of ours
 
 
 def gather(dataset: Dataset) -> Status:
@@ -115,12 +116,18 @@ def _footers(
 
 
 def _nodes(view: DatasetView, now_us: int) -> tuple[list[NodeStatus], StoreStatus | None]:
-    """Return the status of each node, and of the object store to which a running collector copies files."""
-    rows = view.rows("""
+    """Return the status of each node, and of the object store to which a running collector copies files.
+
+    Sessions that begin in the future tell nothing, unless a node has no other.
+    """
+    rows = view.rows(f"""
         SELECT node, max_by(session, started_at), count(DISTINCT session), epoch_us(max(started_at)),
             max_by(subversion, started_at), max_by(settings, started_at), max(tip_height)
-        FROM all_nodes GROUP BY node ORDER BY node
-    """)
+        FROM (
+            FROM all_nodes QUALIFY epoch_us(started_at) <= {now_us + AHEAD_US}
+                OR epoch_us(min(started_at) OVER (PARTITION BY node)) > {now_us + AHEAD_US}
+        ) GROUP BY node ORDER BY node
+    """)  # noqa: S608 - numbers of ours
     stored = view.rows("SELECT max(height) FROM all_blocks")[0][0]
     tips = dict(
         view.rows("SELECT node, max(height) FROM all_block_arrivals WHERE event = 'connected' GROUP BY node")
@@ -133,7 +140,7 @@ def _nodes(view: DatasetView, now_us: int) -> tuple[list[NodeStatus], StoreStatu
         status.tip_height = max(tips.get(name) or 0, tip_height)
         status.stored_height = stored
         _add_gaps(view, status, now_us)
-        _add_rates(view, status)
+        _add_rates(view, status, now_us)
         _add_backlog(view.files, status)
         address = _metrics_address(settings)
         if status.is_running and address:
@@ -165,14 +172,19 @@ def _journal(dataset: Dataset, node: str) -> Path:
 
 
 def _add_gaps(view: DatasetView, status: NodeStatus, now_us: int) -> None:
-    """Set in `status` until when the node was observed, and the gaps in the 24 hours before `now_us`."""
-    intervals = view.connection.execute(
+    """Set in `status` until when the node was observed, and the gaps in the 24 hours before `now_us`.
+
+    Intervals that begin in the future are counted, and left out.
+    """
+    found = view.connection.execute(
         """
-        SELECT topic, epoch_us(from_at), epoch_us(to_at), end_reason FROM all_coverage
+        SELECT topic, epoch_us(from_at), least(epoch_us(to_at), ?), end_reason FROM all_coverage
         WHERE node = ? ORDER BY topic, from_at, to_at
         """,
-        [status.name],
+        [now_us, status.name],
     ).fetchall()
+    intervals = [each for each in found if each[1] <= now_us + AHEAD_US]
+    status.n_intervals_ahead = len(found) - len(intervals)
     if not intervals:
         return
     until_us = max(to_us for _, _, to_us, _ in intervals)
@@ -196,14 +208,13 @@ def _add_gaps(view: DatasetView, status: NodeStatus, now_us: int) -> None:
         )
 
 
-def _add_rates(view: DatasetView, status: NodeStatus) -> None:
-    """Set in `status` the rows and transactions per second of the last recorded hour."""
-    last_us = view.connection.execute(
-        "SELECT epoch_us(max(to_at)) FROM all_coverage WHERE node = ?", [status.name]
-    ).fetchall()[0][0]
-    first_us = view.connection.execute(
-        "SELECT epoch_us(min(from_at)) FROM all_coverage WHERE node = ?", [status.name]
-    ).fetchall()[0][0]
+def _add_rates(view: DatasetView, status: NodeStatus, now_us: int) -> None:
+    """Set in `status` the rows and transactions per second of the last recorded hour before `now_us`."""
+    first_us, last_us = view.connection.execute(
+        "SELECT epoch_us(min(from_at)), least(epoch_us(max(to_at)), ?) FROM all_coverage "
+        "WHERE node = ? AND epoch_us(from_at) <= ?",
+        [now_us, status.name, now_us + AHEAD_US],
+    ).fetchall()[0]
     if last_us is None or last_us <= first_us:
         return
     since_us = max(first_us, last_us - RATE_US)
@@ -211,8 +222,9 @@ def _add_rates(view: DatasetView, status: NodeStatus) -> None:
     for name in OF_A_NODE:
         column = TABLES[name].day_column
         counts[name] = view.connection.execute(
-            f"SELECT count(*) FROM {name} WHERE node = ? AND {column} > make_timestamptz(?)",  # noqa: S608 - names are the contract's
-            [status.name, since_us],
+            f"SELECT count(*) FROM {name} WHERE node = ? AND {column} > make_timestamptz(?) "  # noqa: S608 - names are the contract's
+            f"AND {column} <= make_timestamptz(?)",
+            [status.name, since_us, now_us + AHEAD_US],
         ).fetchall()[0][0]
     duration_s = (last_us - since_us) / 1e6
     status.rows_per_s = round(sum(counts.values()) / duration_s, 3)

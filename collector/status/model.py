@@ -55,6 +55,7 @@ class NodeStatus:
     rows_per_s: float | None = None  # over the last recorded hour
     txs_per_s: float | None = None
     gaps: list[Gap] = field(default_factory=list)
+    n_intervals_ahead: int = 0  # intervals of coverage that begin in the future; they are left out
     n_segments: int = 0  # segments of the journal, not sealed yet
     journal_bytes: int = 0
     metrics: dict[str, float] | None = None

@@ -26,8 +26,8 @@ def ask_metrics(address: str) -> dict[str, dict[str, float]]:
     """Map each node to its metrics named in SHOWN (without their prefix), from /metrics at `address`.
 
     Of several values of one node, such as those of its topics, the largest stands. Returns an empty dict if
-    nobody answers. The address comes from the dataset, which a stranger may have made. So only this machine
-    is asked.
+    no collector answers. The address comes from the dataset, which a stranger may have made. So only this
+    machine is asked.
     """
     url = metrics_url(address)
     if url is None:
@@ -40,8 +40,11 @@ def ask_metrics(address: str) -> dict[str, dict[str, float]]:
             session.trust_env = False  # a proxy cannot reach this machine's own loopback
             answer = session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
         answer.raise_for_status()
-        families = list(text_string_to_metric_families(answer.text))
     except (requests.RequestException, ValueError):
+        return {}
+    try:
+        families = list(text_string_to_metric_families(answer.text))
+    except Exception:  # noqa: BLE001 - the parser raises whatever the text of another service leads it to
         return {}
     found: dict[str, dict[str, float]] = {}
     for family in families:
