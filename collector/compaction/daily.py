@@ -80,8 +80,8 @@ class Compactor:
             log.warning(
                 "compaction.incomplete", n_left=len(reasons), reason="".join(reasons[:1]), next_try=NEXT_TRY
             )
-        elif output:
-            log.info("compaction.done", n_partitions=len(output))
+        elif n_partitions := sum(map(_is_result, output)):
+            log.info("compaction.done", n_partitions=n_partitions)
 
     def _await(self, process: "subprocess.Popen[str]") -> str:
         """Return what a compaction printed when it has ended; kill it when this compactor is closed."""
@@ -91,6 +91,14 @@ class Compactor:
             except subprocess.TimeoutExpired:
                 if self._stop.is_set():
                     process.kill()
+
+
+def _is_result(line: str) -> bool:
+    """Return whether a line of the output of `compact --json` is about a partition, and no warning."""
+    try:
+        return "partition" in json.loads(line)
+    except (ValueError, TypeError):
+        return False
 
 
 def _reason(line: str) -> str:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from collector.compaction.daily import Compactor, seconds_to_midnight
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_BODIES, MEMPOOL_EVENTS
-from tests.collector.compaction.made_files import seen, write_events
+from tests.collector.compaction.made_files import DAY_US, MIDNIGHT_US, event, seen, write_events
 
 DEADLINE_S = 60.0
 # Compacts with so many more open files as its arguments say, first by a soft limit and then by a hard one.
@@ -99,6 +99,9 @@ def test_a_removed_day_is_no_partition_that_is_left(tmp_path: Path) -> None:
     body = {"node": "n", "session": "s", "txid": bytes(32), "kept_at": 0, "kept_because": "left"}
     dataset.write(MEMPOOL_BODIES, [body | {"raw": bytes(60)}], stem="made")
     write_events(dataset, 2, 10)
+    today = (time.time_ns() // 1000 - MIDNIGHT_US) // DAY_US
+    recent = [event(0, today - age) for age in range(4)]  # the collector runs, so the clock is trusted
+    dataset.write(MEMPOOL_EVENTS, recent, stem="recent")
     dataset.paths(MEMPOOL_EVENTS)[0].write_bytes(b"PAR1")
     with capture_logs() as logged:
         compactor = Compactor(dataset, keep_bodies_days=1, delay_s=0)
@@ -110,6 +113,20 @@ def test_a_removed_day_is_no_partition_that_is_left(tmp_path: Path) -> None:
     assert logged[0]["n_left"] == 1
     assert logged[0]["reason"].startswith(f"cannot read {dataset.paths(MEMPOOL_EVENTS)[0]}: ")
     assert not dataset.paths(MEMPOOL_BODIES)
+
+
+def test_what_is_said_besides_is_no_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log counts the partitions that were merged, and no line that the process wrote to stderr."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # a line for each import
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    write_events(dataset, 2, 10)
+    with capture_logs() as logged:
+        compactor = Compactor(dataset, delay_s=0)
+        until_s = time.monotonic() + DEADLINE_S
+        while not logged and time.monotonic() < until_s:
+            time.sleep(0.05)
+        compactor.close()
+    assert [(each["event"], each["n_partitions"]) for each in logged] == [("compaction.done", 1)]
 
 
 def test_the_next_look_is_behind_midnight_utc() -> None:
