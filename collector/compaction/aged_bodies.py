@@ -7,6 +7,7 @@ table refers to its rows.
 import datetime as dt
 import shutil
 from collections.abc import Iterator
+from typing import Final
 
 from collector.compaction.replacement import open_replacements
 from collector.compaction.run import closed_folders
@@ -14,6 +15,27 @@ from collector.dataset.files import sync_folder
 from collector.dataset.open import Dataset
 from collector.dataset.schema import MEMPOOL_BODIES
 from collector.errors import DatasetError
+
+# A clock that is wrong for a while, as after a boot without a network, has few days of records before it.
+RECENT: Final = dt.timedelta(days=30)
+LEAST_DAYS: Final = 3
+
+
+def doubt_of_clock(dataset: Dataset, today: dt.date) -> str:
+    """Return why `today` may be wrong, so that nothing should be removed by age; empty if nothing says so.
+
+    A collector that runs records each day. Days that lie long before `today` say that the collector was off,
+    or that the clock is ahead; in that case every day would count as old.
+    """
+    first, last = f"date={today - RECENT}", f"date={today}"
+    recent = {path.name for path in dataset.folder.glob("*/date=*") if first <= path.name <= last}
+    if len(recent) >= LEAST_DAYS:
+        return ""
+    return (
+        f"no raw bytes were removed: the clock says {today}, and the dataset records fewer than {LEAST_DAYS} "
+        f"of the {RECENT.days} days before; set the clock if it is wrong. If it is right, old days go once a "
+        f"collector has recorded {LEAST_DAYS} days"
+    )
 
 
 def remove_bodies(dataset: Dataset, first_day: dt.date) -> Iterator[str]:

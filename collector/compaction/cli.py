@@ -34,7 +34,8 @@ def compact_dataset(  # noqa: PLR0917 - typer passes every option by name
         typer.Option(
             min=1,
             max=100_000,  # as in the settings
-            help="First remove the rows of mempool_bodies that are older; default: none.",
+            help="First remove the rows of mempool_bodies that are older, unless the clock may be ahead; "
+            "default: none.",
         ),
     ] = None,
 ) -> None:
@@ -56,16 +57,12 @@ def compact_dataset(  # noqa: PLR0917 - typer passes every option by name
 
 def _compact(dataset: "Dataset", keep_bodies_days: int | None, *, as_json: bool) -> int:
     """Compact a dataset, print what was done, and return how many partitions could not be merged."""
-    from collector.compaction.aged_bodies import remove_bodies
     from collector.compaction.run import compact
 
     today = dt.datetime.now(dt.UTC).date()
-    if keep_bodies_days is not None:
-        for partition in remove_bodies(dataset, today - dt.timedelta(days=keep_bodies_days)):
-            print(
-                json.dumps({"partition": partition, "removed": True}) if as_json else f"{partition}: removed"
-            )
     n_merged = n_failed = 0
+    if keep_bodies_days is not None:
+        n_failed += not _remove_bodies(dataset, keep_bodies_days, today, as_json=as_json)
     for result in compact(dataset, today=today):
         print(_as_json(result) if as_json else _as_text(result), flush=True)
         n_failed += bool(result.error)
@@ -73,6 +70,24 @@ def _compact(dataset: "Dataset", keep_bodies_days: int | None, *, as_json: bool)
     if not as_json:
         print(f"{counted(n_merged, 'partition')} merged, {n_failed} left as they are")
     return n_failed
+
+
+def _remove_bodies(dataset: "Dataset", keep_days: int, today: dt.date, *, as_json: bool) -> bool:
+    """Remove raw bytes that are too old, and print what was done; return whether the clock can be trusted."""
+    from collector.compaction.aged_bodies import doubt_of_clock, remove_bodies
+    from collector.compaction.run import PartitionResult, closed_folders
+    from collector.dataset.schema import MEMPOOL_BODIES
+
+    first_day = today - dt.timedelta(days=keep_days)
+    if not closed_folders(dataset, MEMPOOL_BODIES, first_day):
+        return True
+    if doubt := doubt_of_clock(dataset, today):
+        result = PartitionResult(MEMPOOL_BODIES.name, 0, None, doubt)
+        print(_as_json(result) if as_json else _as_text(result))
+        return False
+    for partition in remove_bodies(dataset, first_day):
+        print(json.dumps({"partition": partition, "removed": True}) if as_json else f"{partition}: removed")
+    return True
 
 
 def _as_text(result: "PartitionResult") -> str:

@@ -42,6 +42,28 @@ def test_old_bodies_go_and_younger_ones_stay(tmp_path: Path, monkeypatch: pytest
     assert len(dataset.read(MEMPOOL_EVENTS)) == 3
 
 
+def test_a_clock_that_may_be_ahead_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days long ago may be old, or the clock is wrong and has written a day or two: both are told."""
+    monkeypatch.setattr(replacement, "GRACE_S", 0.0)
+    dataset = Dataset.open(tmp_path / "dataset", "regtest", create=True)
+    today_us = round(dt.datetime.now(dt.UTC).timestamp() * 1e6)
+    row = {"node": "n", "session": "s", "txid": bytes(32), "kept_because": "left", "raw": bytes(60)}
+    for age in (400, 401, 402, 0, 1):
+        dataset.write(MEMPOOL_BODIES, [row | {"kept_at": today_us - age * DAY_US}], stem=f"made-{age}")
+
+    done = CliRunner().invoke(app, ["compact", str(dataset.root), "--keep-bodies-days", "9"])
+
+    assert done.exit_code == 1
+    assert "mempool_bodies: left as it is: no raw bytes were removed: the clock says" in done.output
+    assert len(dataset.read(MEMPOOL_BODIES)) == 5
+
+    dataset.write(MEMPOOL_BODIES, [row | {"kept_at": today_us - 2 * DAY_US}], stem="made-2")
+    done = CliRunner().invoke(app, ["compact", str(dataset.root), "--keep-bodies-days", "9"])
+
+    assert done.exit_code == 0
+    assert len(dataset.read(MEMPOOL_BODIES)) == 3
+
+
 def test_the_last_day_takes_the_folder_of_the_table_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
