@@ -90,6 +90,8 @@ def _unlike_their_transactions() -> str:
                 CASE WHEN t.lowest <> b.height OR t.highest <> b.height THEN 'height' END,
                 CASE WHEN t.n_more = 0 AND t.n_unknown = 1 AND coalesce(t.fees_sat, 0) <> b.fees_sat
                     THEN 'fees_sat' END,
+                CASE WHEN t.n_unknown = 1 AND t.best_taken > t.best_own * (1 + 1e-9)
+                    THEN 'effective_feerate_sat_vb' END,
                 CASE WHEN t.n_more = 0 THEN concat_ws(', ', {names}) END)
             END AS wrong
         FROM (
@@ -101,7 +103,10 @@ def _unlike_their_transactions() -> str:
                 block_hash, count(DISTINCT tx_index) AS n_tx, max(tx_index) AS last,
                 min(height) AS lowest, max(height) AS highest, sum(fee_sat) AS fees_sat,
                 count(*) - count(DISTINCT tx_index) AS n_more,
-                count(*) FILTER (fee_sat IS NULL) AS n_unknown, {of_transactions}
+                count(*) FILTER (fee_sat IS NULL) AS n_unknown,
+                -- no package pays more per vbyte than the best of its transactions
+                max(effective_feerate_sat_vb) AS best_taken, max(fee_sat / vsize_vb) AS best_own,
+                {of_transactions}
             FROM transactions GROUP BY block_hash
         ) t USING (block_hash)
         WHERE wrong <> ''

@@ -16,7 +16,7 @@ from collector.check.cross_table import backfill_command
 from collector.check.dataset_view import DatasetView
 from collector.check.model import CheckResult, display_hash
 from collector.codec.arrays import Bytes
-from collector.codec.coinbase import coinbase_bytes, subsidy_sat
+from collector.codec.coinbase import coinbase_bytes, stated_height, subsidy_sat
 from collector.codec.transaction import decode_transactions
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TRANSACTIONS
@@ -24,6 +24,8 @@ from collector.dataset.schema.model import HASH
 from collector.errors import DecodeError
 
 AT_ONCE: Final = 100_000  # headers
+# From where on every coinbase states its height, BIP 34. On regtest this depends on the node.
+STATED_FROM: Final = {"main": 227_931, "test": 21_111, "testnet4": 1, "signet": 1}
 
 # Serialisation of a header; hashes as they are in it.
 _HEADER: Final = np.dtype(
@@ -62,7 +64,7 @@ _ROOTS: Final = """
 # Files of version 0.1.0 lack what rebuilds a coinbase; the check `ranges` reports numbers that do not fit.
 _COINBASES: Final = """
     SELECT b.*, t.wtxid FROM (
-        SELECT DISTINCT block_hash, height, coinbase_txid, coinbase_version, coinbase_script,
+        SELECT DISTINCT block_hash, height, version, coinbase_txid, coinbase_version, coinbase_script,
             coinbase_sequence, coinbase_outputs, coinbase_reserved_value, coinbase_locktime
         FROM blocks
         WHERE coinbase_version BETWEEN 0 AND 4294967295 AND coinbase_sequence BETWEEN 0 AND 4294967295
@@ -76,7 +78,8 @@ _COINBASES: Final = """
 def check_hashes(view: DatasetView) -> CheckResult:
     """Find blocks whose header, coinbase or txids do not give the stored hashes, txid and merkle root.
 
-    All are hashed again; block hashes must also meet their targets. Returns a CheckResult.
+    All are hashed again; block hashes must also meet their targets, and a coinbase states its height where
+    the chain demands that. Returns a CheckResult.
     """
     result = CheckResult(
         "hashes", "headers and coinbases hash to their ids, with the block's work, txids to its merkle root"
@@ -86,6 +89,7 @@ def check_hashes(view: DatasetView) -> CheckResult:
         _look_at_headers(view, rows, result)
     for rows in _batches(view, _COINBASES):
         _look_at_coinbases(view, rows, result)
+        _look_at_stated_heights(view, rows, result)
     view.rows(_ROOTS)
     for paths in _by_folder(view):
         query = _TREES.format(rows=contract_rows(TRANSACTIONS, paths))
@@ -125,6 +129,18 @@ def _look_at_coinbases(view: DatasetView, rows: pa.Table, result: CheckResult) -
                 )
                 block_hash = np.frombuffer(row["block_hash"], np.uint8)
                 _tell(view, result, block_hash, row["height"], wrong)
+
+
+def _look_at_stated_heights(view: DatasetView, rows: pa.Table, result: CheckResult) -> None:
+    """Add to `result` each block whose coinbase states another height than the stored one."""
+    first = STATED_FROM.get(view.dataset.chain)
+    if first is None:
+        return
+    for row in rows.select(["block_hash", "height", "version", "coinbase_script"]).to_pylist():
+        is_bound = row["height"] >= first and row["version"] >= 2  # noqa: PLR2004 - BIP 34 came with version 2
+        if is_bound and stated_height(row["coinbase_script"]) != row["height"]:
+            block_hash = np.frombuffer(row["block_hash"], np.uint8)
+            _tell(view, result, block_hash, row["height"], "its coinbase states another height")
 
 
 def _look_at_trees(view: DatasetView, rows: pa.Table, result: CheckResult) -> None:

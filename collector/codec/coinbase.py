@@ -37,8 +37,14 @@ def bip34_height(block: Block) -> int | None:
 
     Blocks of version 1 are older than the rule: the first bytes of their coinbase mean nothing.
     """
-    script = block.coinbase.inputs[0].script
-    if block.header.version < 2 or not script:  # noqa: PLR2004 - BIP 34 came with version 2
+    if block.header.version < 2:  # noqa: PLR2004 - BIP 34 came with version 2
+        return None
+    return stated_height(block.coinbase.inputs[0].script)
+
+
+def stated_height(script: bytes) -> int | None:
+    """Return the number with which the script of a coinbase begins; None when it begins with none."""
+    if not script:
         return None
     size = script[0]
     if size == _OP_0:

@@ -12,7 +12,7 @@ from collector.check.model import BREACH, OK, CheckResult
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
 from tests.collector.check.clean_view import CleanView, clean_view
-from tests.collector.check.made_dataset import Rows, at_us, header, make_all_rows, name, write
+from tests.collector.check.made_dataset import Rows, at_us, coinbase, header, make_all_rows, name, write
 from tests.collector.check.test_check import change, double, drop
 
 Plant = Callable[[Rows], None]
@@ -70,6 +70,11 @@ PLANTED: list[tuple[str, str, Plant]] = [
     ("transactions", "what a coinbase pays", change("blocks", 1, coinbase_value_sat=51)),
     ("transactions", "a size", change("blocks", 1, size_bytes=400)),
     ("transactions", "a weight", change("blocks", 1, weight_wu=1600)),
+    (
+        "transactions",
+        "an effective feerate that nobody pays",
+        change("transactions", 2, effective_feerate_sat_vb=9),
+    ),
     # one row
     ("ranges", "a coinbase's outputs", change("blocks", 1, coinbase_outputs=OUTPUTS * 2)),
     ("ranges", "a coinbase's script", change("blocks", 1, coinbase_script=b"\x01")),
@@ -213,6 +218,29 @@ def test_a_wrong_height_or_parent_counts_once(
     change(table, 0, **values)(rows)
     with clean.changed(rows, tmp_path) as view:
         assert CHECKS["arrivals"](view).n_found == 1
+
+
+@pytest.mark.parametrize(
+    ("chain", "height", "stated", "status"),
+    [
+        ("main", 230_000, 230_000, OK),
+        ("main", 230_000, 229_940, BREACH),
+        ("main", 227_930, 7, OK),  # before the rule
+        ("signet", 16, 16, OK),
+        ("testnet4", 17, 16, BREACH),
+    ],
+)
+def test_a_coinbase_states_the_height_of_its_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chain: str, height: int, stated: int, status: str
+) -> None:
+    """Where the chain demands a height in the coinbase, it is the one stored."""
+    made = coinbase(stated)
+    row = make_all_rows()["blocks"][0] | {"height": height, "coinbase_txid": made.GetTxid()}
+    row |= {"coinbase_script": bytes(made.vin[0].scriptSig), "coinbase_locktime": made.nLockTime}
+    dataset = Dataset.open(tmp_path / "d", chain, create=True)
+    dataset.write(BLOCKS, [row], stem="made")
+
+    assert result(dataset, "hashes", monkeypatch).status == status
 
 
 def end_all(rows: Rows, reason: str) -> None:
