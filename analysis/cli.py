@@ -286,7 +286,11 @@ def sql(
     database_option: DatabaseOption = None,
     format_: FormatOption = Format.TABLE,
 ) -> None:
-    """Answer one query, or open the duckdb shell on the marts. Nothing can be changed.
+    """Answer one query, or open the duckdb shell on the marts, for reading.
+
+    A query changes nothing, and the shell makes no file. But DuckDB cannot forbid COPY with USE_TMP_FILE
+    false to write over a file that the shell reads: the database, or one of the folder beside it. The next
+    build makes such a file again.
 
     The tables hold hashes in internal byte order: ask for one with hash_hex(block_hash) = '00ab...'.
     """

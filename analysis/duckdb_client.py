@@ -9,15 +9,24 @@ from typing import Final
 
 import typer
 
-from analysis.database import confined_to
+from analysis.database import names_in_queries
 from analysis.errors import DatabaseError
-from analysis.parts import parts_folder
+from analysis.parts import literal, parts_folder
 
 CLIENT: Final = "duckdb"
 # The oldest client that reads our files; see STORAGE in database.py.
 CLIENT_VERSION: Final = "1.4"
-# In safe mode the client opens no other file, runs no program and changes no setting.
-CONFINE: Final = "SET TimeZone = 'UTC'; SET allowed_directories = {}; SET enable_external_access = false"
+# In safe mode the client opens no other file, runs no program and changes no setting. The files are named
+# one by one, in both forms of `names_in_queries`, because in a folder that is allowed COPY makes new files.
+CONFINE: Final = """
+    SET TimeZone = 'UTC';
+    SET VARIABLE parts = (
+        SELECT coalesce(list(form || file[length({folder}) + 1 :]), [])
+        FROM glob({pattern}), (VALUES ({folder}), ({escaped})) AS forms(form)
+    );
+    SET allowed_paths = getvariable('parts');
+    SET enable_external_access = false;
+"""
 
 
 def open_shell(database: Path) -> int:
@@ -25,8 +34,10 @@ def open_shell(database: Path) -> int:
 
     The client itself prints why a query failed. Where no client is on PATH, print how to get one; return 0.
 
-    The client runs in its safe mode: it reads the marts, and no file outside the database and its folder of
-    parts. Raw tables and staging views read the dataset's files, so they cannot be read there.
+    The client runs in its safe mode: it reads the database and the files of its parts, and no other file. Raw
+    tables and staging views read the dataset's files, so they cannot be read there. It makes no file. DuckDB
+    cannot forbid COPY to write over a file that it may read, but does so only with USE_TMP_FILE false; the
+    next build then makes that file anew.
 
     Raises DatabaseError where the client fails and is too old, or where a signal ended it.
     """
@@ -34,7 +45,10 @@ def open_shell(database: Path) -> int:
     if client is None:
         typer.echo(how_to(database))
         return 0
-    confine = CONFINE.format(confined_to([parts_folder(database)]))
+    folder, escaped = names_in_queries(parts_folder(database))
+    confine = CONFINE.format(
+        folder=literal(folder), escaped=literal(escaped), pattern=literal(f"{escaped}/*/*.parquet")
+    )
     command = [client, "-init", os.devnull, "-readonly", "-cmd", confine, "-cmd", ".safe_mode", str(database)]
     status = subprocess.run(command, check=False).returncode  # noqa: S603 - the client on PATH and a file
     if status < 0:

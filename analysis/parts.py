@@ -60,7 +60,8 @@ class Part:
 
     `columns` has a hash of each column's stored bytes, by which its values and their order are known.
     `extent` has the least and the greatest value of the columns by which ranges of other marts choose files.
-    `is_synced` tells that its bytes were forced to disk: then a power cut cannot have taken them.
+    `is_synced` tells that its bytes were forced to disk: then a power cut cannot have taken them. `mtime_ns`
+    is when its file was last written; a file with another time has perhaps been written over.
     """
 
     file: str
@@ -72,6 +73,7 @@ class Part:
     wall_s: float
     extent: Extent = field(default_factory=dict)
     is_synced: bool = False
+    mtime_ns: int = 0
 
     @property
     def name(self) -> str:
@@ -265,13 +267,19 @@ class PartsFolder:
     def _is_whole(self, part: Part) -> bool:
         """Return whether a part's file has its recorded size and bytes.
 
-        The bytes are not compared if they were forced to disk.
+        The bytes are not compared if they were forced to disk, and the file was not written since.
         """
         path = self.path(part)
         try:
-            return path.stat().st_size == part.n_bytes and (part.is_synced or _content(path) == part.content)
+            found = path.stat()
+            is_as_written = part.is_synced and found.st_mtime_ns == part.mtime_ns
+            if found.st_size != part.n_bytes or not (is_as_written or _content(path) == part.content):
+                return False
         except OSError:
             return False
+        if found.st_mtime_ns != part.mtime_ns:  # of a copy; the next build need not compare its bytes
+            self.state.parts[part.file] = replace(part, mtime_ns=found.st_mtime_ns)
+        return True
 
 
 def rows_sql(paths: Sequence[Path], types: Types) -> str:
@@ -279,7 +287,7 @@ def rows_sql(paths: Sequence[Path], types: Types) -> str:
     if not paths:
         nulls = ", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in types.items())
         return f"SELECT {nulls} WHERE false"
-    patterns = ", ".join(_literal(glob.escape(str(path))) for path in paths)
+    patterns = ", ".join(literal(glob.escape(str(path))) for path in paths)
     return f"SELECT * FROM read_parquet([{patterns}], hive_partitioning = false)"  # noqa: S608 - paths of ours
 
 
@@ -303,7 +311,7 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
     temporary = temporary_path(path)
     try:
         answer = connection.execute(
-            f"COPY ({query}) TO {_literal(str(temporary))} (FORMAT parquet)"
+            f"COPY ({query}) TO {literal(str(temporary))} (FORMAT parquet)"
         ).fetchone()
         n_rows = answer[0] if answer else 0
         columns, extent = _read_facts(connection, temporary, n_rows, types, bounded)
@@ -313,6 +321,7 @@ def write_part(  # noqa: PLR0917 - the parts of one recipe
             content=_content(temporary),
             columns=columns,
             n_bytes=temporary.stat().st_size,
+            mtime_ns=temporary.stat().st_mtime_ns,
             n_rows=n_rows,
             extent=extent,
             wall_s=time.monotonic() - begun_s,
@@ -459,8 +468,9 @@ def _column_hashes(path: Path, metadata: "FileMetaData") -> dict[str, str]:
 
 
 def _rows_of(path: Path) -> str:
-    return f"read_parquet({_literal(glob.escape(str(path)))}, hive_partitioning = false)"
+    return f"read_parquet({literal(glob.escape(str(path)))}, hive_partitioning = false)"
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Return a text as SQL writes it, between quotes."""
     return "'{}'".format(text.replace("'", "''"))

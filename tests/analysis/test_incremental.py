@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -231,16 +232,26 @@ def test_a_plan_says_what_a_build_would_do_and_why(dataset: Path) -> None:
     assert set(made) <= {name for name, mart in planned.items() if mart.action != "keep"}
 
 
-def test_a_damaged_or_missing_part_is_made_again(dataset: Path) -> None:
-    """A part that lost bytes is not used."""
+@pytest.mark.parametrize("change", [lambda whole: whole[:-1], lambda whole: bytes(reversed(whole))])
+def test_a_damaged_or_replaced_part_is_made_again(dataset: Path, change: Callable[[bytes], bytes]) -> None:
+    """A part that lost bytes is not used, nor one that was written over with as many."""
     first = rows(built(dataset).database)
     (part,) = parts_folder(dataset.parent / "a.duckdb").glob("block_pool/*.parquet")
-    part.write_bytes(part.read_bytes()[:-1])
+    part.write_bytes(change(part.read_bytes()))
 
     again = built(dataset)
 
     assert again.made == ("block_pool",)
     assert rows(again.database) == first
+
+
+def test_a_part_with_another_time_and_its_bytes_is_kept(dataset: Path) -> None:
+    """A copy of the folder need not be made again."""
+    built(dataset)
+    for part in parts_folder(dataset.parent / "a.duckdb").glob("*/*.parquet"):
+        os.utime(part, ns=(0, 0))
+
+    assert built(dataset).made == ()
 
 
 @pytest.mark.parametrize("name", ["pool_share", "checks"])

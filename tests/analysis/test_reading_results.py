@@ -125,10 +125,14 @@ def test_sql_opens_the_client_for_reading(folder: Path) -> None:
 
     answer = typed("SELECT count(*) AS n, current_setting('TimeZone') AS zone FROM pool_share;")
     assert (answer.returncode, "UTC" in answer.stdout, "6" in answer.stdout) == (0, True, True)
+    part = next(folder.glob("a.duckdb.marts/*/*.parquet"))
+    written = part.read_bytes()
     refused = {
         "DROP TABLE pool_share;": "read-only",
         f"COPY pool_share TO '{folder}/out.csv';": "Permission Error",
         f"COPY pool_share TO '{folder}/dataset/out.csv';": "Permission Error",
+        f"COPY pool_share TO '{folder}/a.duckdb.marts/out.csv';": "Permission Error",
+        f"COPY pool_share TO '{part}';": "Permission Error",
         "FROM read_text('/etc/passwd');": "Permission Error",
         "SET enable_external_access = true;": "locked",
     }
@@ -139,6 +143,7 @@ def test_sql_opens_the_client_for_reading(folder: Path) -> None:
         answer = typed(text)
         assert "cannot be used in -safe mode" in answer.stdout + answer.stderr, text
     assert not list(folder.rglob("out.csv"))
+    assert part.read_bytes() == written
 
 
 def test_a_query_typed_wrong_is_told_by_the_client_alone(folder: Path) -> None:
