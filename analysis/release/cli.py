@@ -1,6 +1,7 @@
 """Define the commands `pool-analysis release` and `pool-analysis verify`."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,16 @@ def known_licence(text: str | None) -> str | None:
     return name
 
 
+def encodable(text: str | Sequence[str] | None) -> str | Sequence[str] | None:
+    """Return what was given for an option. Raises typer.BadParameter for bytes that are not UTF-8."""
+    from collector.dataset.open import is_utf8
+
+    for each in [text] if isinstance(text, str) else text or ():
+        if not is_utf8(each):
+            raise typer.BadParameter(f"{inert(each)} is not UTF-8; write it in that encoding")
+    return text
+
+
 def release(  # noqa: PLR0917 - typer passes every option by name
     out: Annotated[Path, typer.Option(help="New folder for the release.")],
     database: DatabaseArgument = None,
@@ -45,8 +56,10 @@ def release(  # noqa: PLR0917 - typer passes every option by name
     anonymous: Annotated[
         bool, typer.Option("--anonymous", help="Leave out names of nodes and addresses.")
     ] = False,
-    title: Annotated[str | None, typer.Option(help="Title to cite.")] = None,
-    author: Annotated[list[str] | None, typer.Option(help="Author to cite; may be repeated.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title to cite.", callback=encodable)] = None,
+    author: Annotated[
+        list[str] | None, typer.Option(help="Author to cite; may be repeated.", callback=encodable)
+    ] = None,
     licence: Annotated[
         str | None,
         typer.Option(

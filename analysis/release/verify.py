@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.database import connect, open_database
@@ -22,7 +23,7 @@ from analysis.manifest import dataset_hash
 from analysis.raw_contents import contents_of_relations
 from analysis.raw_views import create_views, open_dataset
 from analysis.release.mart_files import MANIFEST_MART, pack_rows, read_facts, write_marts
-from analysis.release.write import DATASET, FORM, MANIFEST, MARTS, POOLS, SUMS
+from analysis.release.write import DATASET, FORM, MANIFEST, MARTS, PACKAGE, POOLS, SUMS
 from collector.dataset.temporary_folders import temporary_folder
 
 LINE: Final = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>.+)")
@@ -49,16 +50,18 @@ def verify_release(
 ) -> Verdict:
     """Compare every file of a release with its checksum, rebuild the marts from a dataset, return a Verdict.
 
-    Without `dataset`, the release's own is used; if it has none, only checksums are compared. Raises
-    ReleaseError for a folder that is no release of ours, and what `build` raises. A release with wrong
-    checksums is not rebuilt.
+    Without `dataset`, the release's own is used; if it has none, nothing is rebuilt. Raises ReleaseError for
+    a folder that is no release of ours, and what `build` raises. A release with wrong checksums, or with
+    documents that tell other of its files than these show, is not rebuilt.
     """
     sums = _read_sums(folder)
     faults = _wrong_files(folder, sums)
+    if not faults:
+        manifest = _read_manifest(folder)
+        faults = _wrong_documents(folder, sums, manifest)
     source = dataset or (folder / DATASET if (folder / DATASET).is_dir() else None)
     if faults or source is None:
         return Verdict(n_files=len(sums), n_rebuilt=None, faults=tuple(faults), other_software=())
-    manifest = _read_manifest(folder)
     _refuse_other_rows(source, manifest["facts"])
     with temporary_folder("pool-release-") as scratch:
         database = scratch / "rebuilt.duckdb"
@@ -105,12 +108,14 @@ def _read_sums(folder: Path) -> dict[str, str]:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise ReleaseError(f"{folder} is no release: it has no readable {SUMS}") from None
-    found = {}
+    found: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         match = LINE.fullmatch(line)
         path = PurePosixPath(match["path"]) if match else None
         if match is None or path is None or path.is_absolute() or ".." in path.parts:
             raise ReleaseError(f"{folder / SUMS}, line {number}: not a digest and a path inside the release")
+        if str(path) in found:
+            raise ReleaseError(f"{folder / SUMS}, line {number}: a path that stands in a line above, too")
         found[str(path)] = match["digest"]
     return found
 
@@ -145,6 +150,37 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not is_ours or not isinstance(anonymous, bool):
         raise ReleaseError(f"{folder / MANIFEST} has another form than {FORM}; use the version that wrote it")
     return manifest
+
+
+def _wrong_documents(folder: Path, sums: Mapping[str, str], manifest: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each mart of which the data package or the manifest tells other than its file."""
+    files: dict[str, list[tuple[Any, ...]]] = {}
+    n_rows: dict[str, int] = {}
+    for path in sorted((folder / MARTS).glob("*.parquet")):
+        name = path.relative_to(folder).as_posix()
+        try:
+            n_rows[path.stem] = pq.read_metadata(path).num_rows
+        except pa.ArrowException:
+            return [f"{name} is no Parquet file"]
+        files[name] = [(f"sha256:{sums[name]}", path.stat().st_size, n_rows[path.stem])]
+    told: dict[str, list[tuple[Any, ...]]] = {}
+    try:
+        for each in json.loads((folder / PACKAGE).read_text(encoding="utf-8"))["resources"]:
+            told.setdefault(str(each["path"]), []).append((each["hash"], each["bytes"], each["rows"]))
+        rows = dict(manifest["rows"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return [f"{PACKAGE} or {MANIFEST} is not as a release has it"]
+    names = sorted({*files, *told})
+    faults = [
+        f"{PACKAGE} tells other of {name} than it is" for name in names if files.get(name) != told.get(name)
+    ]
+    marts = sorted({*n_rows, *rows})
+    faults += [
+        f"{MANIFEST} has another number of rows of {name}"
+        for name in marts
+        if n_rows.get(name) != rows.get(name)
+    ]
+    return faults
 
 
 def _differing_facts(released: Mapping[str, str], rebuilt: Mapping[str, str]) -> dict[str, str]:

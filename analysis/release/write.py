@@ -39,6 +39,7 @@ from collector.dataset.temporary_folders import temporary_folder
 FORM: Final = 1  # of manifest.json
 SUMS: Final = "SHA256SUMS"
 MANIFEST: Final = "manifest.json"
+PACKAGE: Final = "datapackage.json"
 MARTS, POOLS, DATASET = "marts", "pools", "dataset"
 
 
@@ -115,7 +116,7 @@ def _write_contents(
         "facts": facts,
     }
     texts = {
-        "datapackage.json": data_package(files, facts, choices.about),
+        PACKAGE: data_package(files, facts, choices.about),
         "METHODS.md": methods(models, facts),
         "CITATION.cff": citation(facts, choices.about, today),
         MANIFEST: json.dumps(manifest, indent=2, ensure_ascii=False) + "\n",

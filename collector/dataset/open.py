@@ -300,10 +300,13 @@ def what_it_is(path: Path) -> str:
     )
 
 
-def is_utf8(path: Path) -> bool:
-    """Return whether a path is UTF-8; neither DuckDB nor Arrow can open any other."""
+def is_utf8(named: Path | str) -> bool:
+    """Return whether a path or another word of the command line is UTF-8.
+
+    Neither DuckDB nor Arrow can open any other path, and no file can hold any other text.
+    """
     try:
-        str(path).encode()
+        str(named).encode()
     except UnicodeEncodeError:
         return False
     return True

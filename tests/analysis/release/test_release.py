@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from functools import partial
@@ -70,6 +71,15 @@ def released(folder: Path) -> Path:
 def copy(released: Path, tmp_path: Path) -> Path:
     """Copy the release, to be broken."""
     return Path(shutil.copytree(released, tmp_path / "copy"))
+
+
+def redescribed(release: Path) -> None:
+    """Write size and checksum of each mart into the data package anew, as a forger would."""
+    package = json.loads((release / "datapackage.json").read_text())
+    for each in package["resources"]:
+        content = (release / each["path"]).read_bytes()
+        each |= {"bytes": len(content), "hash": f"sha256:{hashlib.sha256(content).hexdigest()}"}
+    (release / "datapackage.json").write_text(json.dumps(package))
 
 
 def resealed(release: Path) -> Result:
@@ -169,6 +179,7 @@ def test_a_changed_number_is_found_behind_correct_checksums(copy: Path) -> None:
     pq.write_table(
         pq.read_table(marts / "pool_share.parquet"), marts / "pool_share.parquet", compression="none"
     )
+    redescribed(copy)
 
     result = resealed(copy)
 
@@ -177,6 +188,62 @@ def test_a_changed_number_is_found_behind_correct_checksums(copy: Path) -> None:
         "mart chain_blocks is not what its dataset gives",
         f"pool-analysis: {copy} is not what was released: faults: 1, named above",
     ]
+
+
+@pytest.mark.parametrize(
+    "change", [{"rows": 9_999}, {"bytes": 9}, {"hash": "sha256:00"}, {"path": "marts/no.parquet"}]
+)
+def test_what_the_data_package_tells_is_compared(copy: Path, change: dict[str, object]) -> None:
+    """A resource with another path, hash, size or number of rows than its file is named."""
+    package = json.loads((copy / "datapackage.json").read_text())
+    first = package["resources"][0]
+    path = first["path"]
+    first |= change
+    (copy / "datapackage.json").write_text(json.dumps(package))
+
+    result = resealed(copy)
+
+    assert result.returncode == 1
+    assert f"datapackage.json tells other of {path} than it is" in result.stderr
+
+
+def test_what_the_manifest_counts_is_compared(copy: Path) -> None:
+    """A number of rows that the mart does not have is named; so is a mart that is described nowhere."""
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["rows"]["pool_share"] = 999
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    package = json.loads((copy / "datapackage.json").read_text())
+    left = package["resources"].pop()
+    (copy / "datapackage.json").write_text(json.dumps(package))
+
+    result = resealed(copy)
+
+    assert result.stderr.splitlines()[:2] == [
+        f"datapackage.json tells other of {left['path']} than it is",
+        "manifest.json has another number of rows of pool_share",
+    ]
+
+
+@pytest.mark.parametrize("path", ["METHODS.md", "./METHODS.md"])
+def test_a_path_that_stands_twice_is_refused(copy: Path, path: str) -> None:
+    """Of two checksums of one file none is the one."""
+    with (copy / "SHA256SUMS").open("a") as sums:
+        sums.write(f"{hashlib.sha256((copy / 'METHODS.md').read_bytes()).hexdigest()}  {path}\n")
+
+    result = run("verify", copy)
+
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "a path that stands in a line above, too" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--title", "--author"])
+def test_a_text_that_is_not_utf8_is_refused(folder: Path, tmp_path: Path, option: str) -> None:
+    """No document could hold it; this is wrong usage, and nothing is written."""
+    result = run("release", folder / "a.duckdb", "--out", tmp_path / "out", option, os.fsdecode(b"caf\xe9"))
+
+    assert result.returncode == 2
+    assert "caf\ufffd is not UTF-8; write it in that encoding" in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_dataset_is_refused(copy: Path, tmp_path: Path) -> None:
