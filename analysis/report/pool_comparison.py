@@ -38,17 +38,19 @@ def by_count(rows: Sequence[Row], count: str, total: str) -> Different:
     return _different(tests)
 
 
-def by_blocks(blocks: Sequence[Row], name: str) -> Different:
+def by_blocks(blocks: Sequence[Row], rows: Sequence[Row], name: str) -> Different:
     """Return the pools whose blocks differ in column `name` from all others (Mann-Whitney test).
 
-    `blocks` has one row per block; a block without a value is left out. A pool does not count as different if
-    ranks and means disagree on the direction. The p values are corrected for the number of pools. A pool is
-    not compared if it or all others together have fewer than 5 blocks. Blocks of unknown pools count only
-    among the others.
+    `blocks` has one row per block; a block without a value is left out. `rows` has one row per pool, and one
+    for all pools together, with the same ratio over all their blocks. A pool does not count as different if
+    ranks, means and these ratios, which a sentence names, disagree on the direction. The p values are
+    corrected for the number of pools. A pool is not compared if it or all others together have fewer than 5
+    blocks. Blocks of unknown pools count only among the others.
     """
     from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
 
     known = [(row["pool"], row[name]) for row in blocks if row[name] is not None]
+    whole = {row["pool"]: row[name] for row in rows}
     tests: dict[str, tuple[float, float]] = {}
     for pool in sorted({pool for pool, _ in known} - {UNKNOWN}):
         own = [ratio for other, ratio in known if other == pool]
@@ -57,7 +59,9 @@ def by_blocks(blocks: Sequence[Row], name: str) -> Different:
             result = stats.mannwhitneyu(own, others)
             by_rank = result.statistic - len(own) * len(others) / 2
             by_mean = sum(own) / len(own) - sum(others) / len(others)
-            tests[pool] = (result.pvalue if by_rank * by_mean > 0 else 1.0, by_mean)
+            by_whole = whole[pool] - whole[ALL]
+            agree = by_rank * by_mean > 0 and by_whole * by_mean > 0
+            tests[pool] = (result.pvalue if agree else 1.0, by_mean)
     return _different(tests)
 
 

@@ -82,11 +82,19 @@ def risers(marts: Marts) -> list[str]:
 
 
 def recent_leader(marts: Marts) -> list[str]:
-    """Return a sentence on the leader of the last month (or week), if another pool leads over all blocks."""
-    ranked = [row for row in marts.rows("pool_share_window") if row["rank"] == 1]
-    leaders = {row["time_window"]: row for row in reversed(ranked)}
-    recent = next((leaders[name] for name in ("month", "week") if name in leaders), None)
-    if recent is None or "all" not in leaders or recent["pool"] == leaders["all"]["pool"]:
+    """Return a sentence on the leader of the last month (or week), if other pools lead over all blocks.
+
+    Of pools that mined equally many none leads.
+    """
+    leaders: dict[str, list[Row]] = {}
+    for row in marts.rows("pool_share_window"):
+        if row["rank"] == 1:
+            leaders.setdefault(row["time_window"], []).append(row)
+    recently = next((leaders[name] for name in ("month", "week") if name in leaders), [])
+    if len(recently) != 1 or "all" not in leaders:
+        return []
+    (recent,) = recently
+    if recent["pool"] in {row["pool"] for row in leaders["all"]}:
         return []
     window = WINDOWS[recent["time_window"]].removeprefix("1 ")
     return [f"In the last {window} {marts.name(recent['pool'])} led with {with_interval(recent, 'share')}."]

@@ -100,7 +100,11 @@ def sentences(marts: Marts) -> list[str]:
         )
     ]
     said += outlier_sentences(
-        marts, rows, "top_x", by_blocks(marts.block_ratios, "top_x_ratio").below, "take fewer of the top X"
+        marts,
+        rows,
+        "top_x",
+        by_blocks(marts.block_ratios, rows, "top_x_ratio").below,
+        "take fewer of the top X",
     )
     if overall["outside_2x_ratio"] is not None:
         said.append(f"Pools took {with_interval(overall, 'outside_2x')} of those outside the top 2X.")
@@ -108,7 +112,7 @@ def sentences(marts: Marts) -> list[str]:
             marts,
             rows,
             "outside_2x",
-            by_blocks(marts.block_ratios, "outside_2x_ratio").above,
+            by_blocks(marts.block_ratios, rows, "outside_2x_ratio").above,
             "take more of those outside the top 2X",
         )
     if overall["n_unmeasured"]:

@@ -149,11 +149,13 @@ def _growth(marts: Marts, fit: Row) -> list[str]:
             f"{decimal(fit['r_squared'])}."
         )
     ]
-    if pieces > 1 or fit["durbin_watson"] < HALF_DEPENDENT:
+    if pieces > 1:
+        said.append(f"It is not one exponential: {pieces} pieces of constant growth fit better.")
+    statistic = fit["durbin_watson"]
+    if statistic is not None and statistic < HALF_DEPENDENT:  # NaN is not
         said.append(
-            f"It is not one exponential: {plural(pieces, 'piece')} of constant growth fit better, and "
-            f"the residuals have a Durbin-Watson statistic of {decimal(fit['durbin_watson'])} (2 if "
-            "independent)."
+            f"The residuals depend on each other (Durbin-Watson {decimal(statistic)}; 2 if independent), so "
+            "R² says little."
         )
     return said
 

@@ -21,6 +21,7 @@ from analysis.report.text import (
     count,
     decimal,
     listed,
+    listed_pools,
     p_value,
     percent,
     plural,
@@ -93,9 +94,7 @@ def _runs(marts: Marts) -> list[str]:
     rows = marts.rows("block_runs")
     if not rows:
         return []
-    longest = max(rows, key=lambda row: (row["longest_run"], row["block_count"]))
-    n_blocks = plural(longest["longest_run"], "block")
-    said = [f"The longest run is {n_blocks} in a row, by {printable(longest['owner_name'])}."]
+    said = _longest_run(rows)
     unusual = _unusual(rows)
     if not unusual:
         return [*said, "No pool has more runs of blocks than chance explains."]
@@ -105,6 +104,16 @@ def _runs(marts: Marts) -> list[str]:
         for row in unusual[:MAX_NAMED]
     ]
     return [*said, f"More runs than chance explains: {listed(named)}. {NO_PROOF}"]
+
+
+def _longest_run(rows: Sequence[Row]) -> list[str]:
+    """Return the sentence on the longest run; the mart leaves out pools with fewer than 20 blocks."""
+    longest = max(row["longest_run"] for row in rows)
+    if longest == 1:
+        return []
+    found = dict.fromkeys(printable(row["owner_name"]) for row in rows if row["longest_run"] == longest)
+    names = listed_pools([*found])
+    return [f"Of pools with 20 blocks or more, {names} had the longest run: {longest} blocks in a row."]
 
 
 def _races(marts: Marts) -> list[str]:

@@ -126,9 +126,23 @@ def test_ranks_against_means_make_no_difference() -> None:
     better = [{"pool": "better", "ratio": 0.9 + n / 1000} for n in range(30)]
     worst = [{"pool": "worst", "ratio": 0.0 + n / 1000} for n in range(10)]
 
-    assert "own" in pool_comparison.by_blocks([*own, *better], "ratio").below
-    assert "own" not in pool_comparison.by_blocks([*own, *better, *worst], "ratio").below
-    assert "worst" in pool_comparison.by_blocks([*own, *better, *worst], "ratio").below
+    whole = [{"pool": pool, "ratio": n / 9} for n, pool in enumerate(("worst", "own", "better", "all"))]
+
+    assert "own" in pool_comparison.by_blocks([*own, *better], whole, "ratio").below
+    assert "own" not in pool_comparison.by_blocks([*own, *better, *worst], whole, "ratio").below
+    assert "worst" in pool_comparison.by_blocks([*own, *better, *worst], whole, "ratio").below
+
+
+def test_a_pool_above_all_together_is_not_named_as_below() -> None:
+    """Its blocks may take less than those of others, and it more than they: large ones took little."""
+    own = [{"pool": "own", "ratio": 0.98 + n / 1000} for n in range(10)]
+    other = [{"pool": "other", "ratio": 0.99 + n / 1000} for n in range(30)]
+    whole = [
+        {"pool": pool, "ratio": ratio} for pool, ratio in (("own", 0.981), ("other", 0.9), ("all", 0.912))
+    ]
+
+    assert pool_comparison.by_blocks([*own, *other], whole, "ratio") == (set(), set())
+    assert pool_comparison.by_blocks([*own, *other], [*whole, {"pool": "all", "ratio": 0.99}], "ratio").below
 
 
 def test_a_ratio_without_interval_says_why(marts: Marts) -> None:

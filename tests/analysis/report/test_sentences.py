@@ -1,11 +1,14 @@
 """Tests the words of the report's sentences: each says what it counts, of which blocks, and by whose word."""
 
+import math
 from dataclasses import replace
 
-from analysis.report.data import Marts
+import pytest
+
+from analysis.report.data import Marts, Row
 from analysis.report.headline import headlines
 from analysis.report.model import Table
-from analysis.report.sections import attribution, concentration, feerate, hashrate, share
+from analysis.report.sections import attribution, concentration, feerate, hashrate, luck, share
 
 
 def test_a_difficulty_that_never_changes_is_said_to_tell_nothing(marts: Marts) -> None:
@@ -111,3 +114,37 @@ def test_an_index_says_what_it_counts(marts: Marts) -> None:
     assert "further pools" not in concentrated(marts, hhi_low=0.26, n_owners=4)[1]
     assert "The 3 largest companies, each with all its pools, mined 60.0\u00a0% of all blocks (" in said[2]
     assert "of all blocks, unknown ones included (" in concentration.sentences(with_unknown)[2]
+
+
+def test_the_longest_run_is_of_all_pools_that_have_it(marts: Marts) -> None:
+    """Pools of equally long runs are named together, each once; a run of one block is none."""
+    (row,) = marts.rows("block_runs")
+    rows = [
+        row | {"owner_name": name, "longest_run": n} for name, n in (("A", 5), ("B", 5), ("A", 5), ("C", 4))
+    ]
+    no_runs = [row | {"longest_run": 1}]
+
+    def said(rows: list[Row]) -> str:
+        return " ".join(luck.sentences(replace(marts, tables={**marts.tables, "block_runs": rows})))
+
+    assert "Of pools with 20 blocks or more, A and B had the longest run: 5 blocks in a row." in said(rows)
+    assert "longest run" not in said(no_runs)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "statistic", "breaks", "depends"),
+    [(1, 0.6, False, True), (1, 1.9, False, False), (1, None, False, False), (2, math.nan, True, False)],
+)
+def test_pieces_are_said_where_there_are_some(
+    marts: Marts, pieces: int, statistic: float | None, *, breaks: bool, depends: bool
+) -> None:
+    """One piece of growth is one exponential, also where its residuals depend on each other."""
+    fits = [row | {"durbin_watson": statistic} for row in marts.rows("hashrate_growth")]
+    segments = [row for row in marts.rows("hashrate_segment") if row["grouped_by"] == "network"][:pieces]
+    tables = {**marts.tables, "hashrate_growth": fits, "hashrate_segment": segments}
+
+    said = " ".join(hashrate.sentences(replace(marts, tables=tables)))
+
+    assert ("It is not one exponential: 2 pieces of constant growth fit better." in said) == breaks
+    assert ("The residuals depend on each other (Durbin-Watson 0.600; 2 if" in said) == depends
+    assert ("one exponential:" in said) == breaks

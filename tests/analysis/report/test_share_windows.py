@@ -142,4 +142,7 @@ def test_the_pool_that_leads_of_late_is_named_if_another_leads_over_all(marts: M
     assert said.replace("\u00a0", " ") == (
         "In the last 30 days F2Pool led with 20.0 % (95 % interval 15.0 to 25.0 %)."
     )
-    assert same == []
+    tied = share_windows.recent_leader(
+        with_rows(marts, pool_share_window=[month, month | {"pool": "antpool"}, whole])
+    )
+    assert (same, tied) == ([], [])
