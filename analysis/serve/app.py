@@ -68,6 +68,7 @@ def _api(results: Results) -> FastAPI:
         openapi_url=OPENAPI_PATH,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # such a redirect names a host and http, which a proxy may have changed
     )
     app.include_router(api_router(results))
     app.include_router(csv_router(results))

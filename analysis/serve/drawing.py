@@ -13,7 +13,7 @@ from markupsafe import Markup
 from analysis.report.charts.lines import Axis, Line, interval_point, line_plot
 from analysis.report.charts.svg import PERCENT_LABEL
 from analysis.report.plot import Plot
-from analysis.report.text import moment, percent, percent_interval
+from analysis.report.text import moment, percent, percent_interval, plural
 
 BAR_WIDTH: Final = 200
 BAR_HEIGHT: Final = 18
@@ -138,7 +138,10 @@ def course_plot(rows: Sequence[Mapping[str, Any]], colour: str, label: str) -> P
 
 
 def cover_bar(intervals: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Markup:
-    """Return SVG of the time window of a node's topic as a bar that shows observed intervals and holes."""
+    """Return SVG of the time window of a node's topic as a bar that shows observed intervals and holes.
+
+    `intervals` are those of `lookups.drawn_coverage`: holes of less than a pixel are in them, and counted.
+    """
     whole_s = (row["to_at"] - row["from_at"]).total_seconds() or 1.0
     parts = []
     for each in intervals:
@@ -146,7 +149,10 @@ def cover_bar(intervals: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) ->
             continue
         from_s = (each["from_at"] - row["from_at"]).total_seconds()
         length_s = (each["to_at"] - each["from_at"]).total_seconds()
-        words = f"observed {moment(each['from_at'])} to {moment(each['to_at'])}"
+        holes = (
+            f", but for {plural(each['n_intervals'] - 1, 'short hole')}" if each["n_intervals"] > 1 else ""
+        )
+        words = f"observed {moment(each['from_at'])} to {moment(each['to_at'])}{holes}"
         x, width = COURSE_WIDTH * from_s / whole_s, COURSE_WIDTH * length_s / whole_s
         parts.append(_PART.format(x=x, width=width, words=words))
     label = f"{percent(row['observed_ratio'])} observed"

@@ -79,7 +79,8 @@ QUERIES: Final[Mapping[str, str]] = {
         LEFT JOIN chain_blocks ON first_hash = chain_blocks.block_hash
         WHERE followed_depth > 0 AND NOT is_open
     """,
-    # In the newest window of a length, the 95 % interval of a pool's share lies above the bound.
+    # In the newest window of a length, the 95 % interval of a pool's share lies above the bound. No mart
+    # tells since when, so the time and the sentence are those of the newest build.
     "large_share": """
         SELECT
             pool || ':' || time_window AS key, pool, pool_name, time_window, share_ratio, share_low_ratio,

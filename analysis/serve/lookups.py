@@ -17,6 +17,7 @@ from collector.dataset.schema import hash_bytes
 WINDOWS: Final[Mapping[str, str]] = MappingProxyType(
     {"24h": "day", "7d": "week", "30d": "month", "1y": "year", "all": "all"}
 )  # the windows of pool_share_window
+MOST_LISTED: Final = 500  # holes or intervals of observation
 HEIGHT_DIGITS: Final = 9  # so many always fit into the 32 bits of a height
 IS_JUDGED: Final = f"n_matched + n_missing_unexplained >= {LEAST_JUDGED_RATIO} * n_promised"
 # Of the templates that a block is compared with, the one of the first age, and of the first node.
@@ -74,7 +75,7 @@ POOL_PARTS: Final[Mapping[str, MartRows]] = MappingProxyType(
         "shares": MartRows("pool_share_window", "window_days NULLS LAST"),
         "periods": MartRows(
             "pool_share_period",
-            "period_kind, from_day DESC",
+            "period_kind = 'day', from_day DESC",  # months first: they are few, days may pass the limit
             where="period_kind IN ('day', 'month')",
             most=800,
         ),
@@ -252,18 +253,50 @@ def block(reader: Reader, named: str) -> Mapping[str, Any]:
 
 
 def coverage(reader: Reader) -> Mapping[str, list[Row]]:
-    """Return for each node and topic how much was observed, the holes and the intervals, newest first.
+    """Return for each node and topic how much was observed, and the MOST_LISTED newest holes and intervals.
 
     The checks that found something or could not run are added.
     """
+    newest = "FROM {} ORDER BY from_at DESC, node, topic LIMIT ?"
     return {
         "summary": covered(reader),
-        "holes": reader.rows("FROM coverage_hole ORDER BY from_at DESC, node, topic LIMIT 500"),
-        "intervals": reader.rows("FROM coverage_intervals ORDER BY from_at DESC, node, topic LIMIT 500"),
+        "holes": reader.rows(newest.format("coverage_hole"), MOST_LISTED),
+        "intervals": reader.rows(newest.format("coverage_intervals"), MOST_LISTED),
         "checks": reader.rows(
             "FROM check_results WHERE n_offending > 0 OR missing IS NOT NULL ORDER BY name"
         ),
     }
+
+
+def drawn_coverage(reader: Reader, width: int) -> list[Row]:
+    """Return all observed intervals of each node and topic, to be drawn on a bar of so many pixels.
+
+    Those that are less than a pixel apart are one row; `n_intervals` of it tells how many they are.
+    """
+    return reader.rows(
+        """
+        WITH placed AS (
+            SELECT
+                observed.*, (epoch_us(whole.to_at) - epoch_us(whole.from_at)) / ? AS pixel_us,
+                max(epoch_us(observed.to_at)) OVER (
+                    PARTITION BY node, topic ORDER BY observed.from_at
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                ) AS reached_us
+            FROM coverage_intervals AS observed INNER JOIN coverage_summary AS whole USING (node, topic)
+        ),
+        numbered AS (
+            SELECT
+                *, count_if(coalesce(epoch_us(from_at) - reached_us >= pixel_us, true)) OVER in_order AS place
+            FROM placed
+            WINDOW in_order AS (PARTITION BY node, topic ORDER BY from_at ROWS UNBOUNDED PRECEDING)
+        )
+        SELECT node, topic, min(from_at) AS from_at, max(to_at) AS to_at, count(*) AS n_intervals
+        FROM numbered
+        GROUP BY node, topic, place
+        ORDER BY node, topic, place
+        """,
+        width,
+    )
 
 
 def covered(reader: Reader) -> list[Row]:

@@ -255,7 +255,11 @@ def _add_texts(router: APIRouter, results: Results) -> None:
             "coverage.html.j2",
             "/coverage",
             "Coverage",
-            lambda reader: {"coverage": lookups.coverage(reader)},
+            lambda reader: {
+                "coverage": lookups.coverage(reader),
+                "drawn": lookups.drawn_coverage(reader, drawing.COURSE_WIDTH),
+                "most_listed": lookups.MOST_LISTED,
+            },
         )
 
     @router.get("/findings")

@@ -376,6 +376,16 @@ def test_a_pool_that_was_not_looked_at_is_not_called_ordinary(served_database: P
     assert "in 0 blocks" not in page
 
 
+def test_the_best_payers_taken_are_those_of_the_report(served_database: Path, tmp_path: Path) -> None:
+    """One name has one number, here and in the report: that by package feerate."""
+    query = "SELECT * REPLACE (if(feerate_kind = 'package', 0.123, 0.9) AS top_x_ratio) FROM {0}"
+    with changed_site(served_database, tmp_path, replaced("feerate_strategy", query)) as site:
+        page = site.get("/pools/alpha").text
+
+    assert "12.3\u00a0%" in page
+    assert "90.0\u00a0%" not in page
+
+
 def test_pools_have_their_names(served_database: Path, tmp_path: Path) -> None:
     """A reorganisation, a conflict and a rule that matches name a pool as people do, not by its slug."""
     changes = replaced(
@@ -514,7 +524,16 @@ def test_a_window_that_the_dataset_lacks_is_said(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/blocks/77", "/blocks?pool=nobody", "/pools/nobody", "/nothing", "/tx/xyz", f"/search?q={EVIL}"],
+    [
+        "/pools/",
+        "/blocks/?page=2",
+        "/blocks/77",
+        "/blocks?pool=nobody",
+        "/pools/nobody",
+        "/nothing",
+        "/tx/xyz",
+        f"/search?q={EVIL}",
+    ],
 )
 def test_a_page_that_is_not_there_says_so(site: Site, path: str) -> None:
     """The answer is a page with one sentence, and status 404."""
