@@ -74,14 +74,20 @@ class LiveFeed:
             return self._state
 
     def since(self, last_id: int | None) -> list[LiveEvent]:
-        """Return the kept live events with an id above `last_id`; all of them if it is None."""
+        """Return the kept live events with an id above `last_id`; all of them if it is None or ahead."""
         with self._lock:
-            return [event for event in self._events if last_id is None or event.event_id > last_id]
+            if last_id is None or self._is_ahead(last_id):
+                return list(self._events)
+            return [event for event in self._events if event.event_id > last_id]
 
     def has_forgotten(self, last_id: int | None) -> bool:
-        """Return whether a live event with an id above `last_id` is no longer kept."""
+        """Return whether a live event after that of `last_id` may be no longer kept."""
         with self._lock:
-            return last_id is not None and last_id < self._forgotten_id
+            return last_id is not None and (last_id < self._forgotten_id or self._is_ahead(last_id))
+
+    def _is_ahead(self, last_id: int) -> bool:
+        """Return whether an id is of a collector before this one, whose clock was ahead."""
+        return self._last_id is not None and last_id > self._last_id
 
     def close(self) -> None:
         """Stop following the collector; the thread ends when it next hears from the collector."""
@@ -148,6 +154,9 @@ class LiveFeed:
 
     def _keep(self, event: LiveEvent) -> None:
         with self._lock:
+            if self._last_id is not None and event.event_id < self._last_id:  # of a collector that began anew
+                self._events.clear()
+                self._forgotten_id = -1
             self._last_id = event.event_id
             if len(self._events) == MAX_EVENTS:
                 self._forgotten_id = self._events[0].event_id

@@ -39,7 +39,7 @@ TABLES_TAKEN: Final = MATCHED_TABLES | (COLUMNS.keys() - {MATCHES})
 class LiveRow(NamedTuple):
     """Holds one row of a table as a server-sent event: id, name of the table, columns as JSON.
 
-    Each id is the one before plus 1, and higher after a restart.
+    Each id is the one before plus 1, and higher after a restart, unless the clock was set back.
     """
 
     row_id: int
@@ -56,7 +56,7 @@ class LiveRows:
         self._lock = threading.Lock()
         self._rows: deque[LiveRow] = deque(maxlen=MAX_ROWS)
         self._matches = TemplateMatches()
-        self._last_id = time.time_ns() // 1000  # above every id of an earlier process
+        self._last_id = time.time_ns() // 1000  # above every id of an earlier process, if the clock is right
         self._wake: Callable[[], object] | None = None
         self._is_awake = False
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -241,6 +242,29 @@ def test_a_page_that_was_away_for_too_long_is_told(live_site: Site, collector: P
     with live_site._http.get(f"{live_site.url}/live", headers=headers, stream=True, timeout=60) as answer:
         lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
         assert "event: missed" in [next(lines) for _ in range(8)]
+
+
+def test_a_page_from_before_a_clock_that_was_ahead_is_told(
+    live_site: Site, collector: PlantedCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collector whose clock was set back begins anew with lower ids: a page gets `missed`, and its rows."""
+    collector.start()
+    collector.find_block(9, NEW_HASH)
+    before = _ids(live_site, None, 1)[0]
+    collector.stop()
+    monkeypatch.setattr(time, "time_ns", lambda: 10**15)
+    collector.rows = LiveRows()
+    monkeypatch.undo()
+    collector.find_block(10, bytes([10]) * 32)
+    collector.start()
+
+    after = _ids(live_site, before, 1)[0]
+    assert after < before
+    headers = {"Last-Event-ID": str(before)}
+    with live_site._http.get(f"{live_site.url}/live", headers=headers, stream=True, timeout=60) as answer:
+        lines = answer.iter_lines(chunk_size=1, decode_unicode=True)
+        told = [next(lines) for _ in range(12)]
+    assert ("event: missed" in told, f"id: {after}" in told) == (True, True)
 
 
 def test_without_a_collector_there_is_no_stream(site: Site) -> None:
