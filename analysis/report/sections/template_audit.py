@@ -147,9 +147,12 @@ def _candidate_sentences(marts: Marts) -> list[str]:
         r for r in named_pools(judged) if r["pool"] != ALL and r["n_candidates"] and r["candidate_low_ratio"]
     ]
     if suspect:
-        most = max(suspect, key=lambda r: r["candidate_ratio"])
+        most = max(suspect, key=lambda r: r["n_candidates"])
+        n_most, n_all = most["n_candidates"], overall["n_candidates"]
+        subject = "Most of them" if 2 * n_most > n_all else "The most"
         said.append(
-            f"Most of them are in blocks of {marts.name(most['pool'])}: {with_interval(most, 'candidate')}."
+            f"{subject}, {count(n_most)} of {count(n_all)}, are in blocks of {marts.name(most['pool'])}: "
+            f"{with_interval(most, 'candidate')}."
         )
     return said
 
