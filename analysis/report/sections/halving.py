@@ -46,10 +46,15 @@ def sentences(marts: Marts) -> list[str]:
         rows = [row for row in known if row["metric"] == name]
         if not rows:
             continue
-        unusual = [row for row in rows if row["p_value"] < SIGNIFICANCE]
+        unusual = [row for row in rows if _is_unusual(row)]
         halvings = plural(len(rows), "halving")
-        if not unusual:
-            least = p_claim(min(row["p_value"] for row in rows))
+        least = p_claim(min(row["adjusted_p_value"] for row in rows))
+        if all(row["least_adjusted_p_value"] >= SIGNIFICANCE for row in rows):
+            said.append(
+                f"Too few placebo dates for {plural(len(known), 'test')} to tell whether the {label} changed "
+                f"at {halvings} (smallest {least})."
+            )
+        elif not unusual:
             said.append(
                 f"The {label} did not change more than on placebo dates at {halvings} (smallest {least})."
             )
@@ -111,8 +116,8 @@ def _figure(marts: Marts, known: Sequence[Row]) -> Figure:
         title="Change at halvings against placebo dates",
         caption=(
             "Dots show the change at the halving, lines the range of 95\u00a0% of the placebo dates (this "
-            "is not an interval of the dot). A dot outside its line is unusual. The axis is "
-            "logarithmic."
+            "is not an interval of the dot). A dot of the other colour has a corrected p below "
+            f"{SIGNIFICANCE}. The axis is logarithmic."
         ),
         panels=[ratio_panel("halving", "Change at halvings", rows, axis)],
         marts=("halving_effect", "price_day"),
@@ -121,8 +126,7 @@ def _figure(marts: Marts, known: Sequence[Row]) -> Figure:
 
 
 def _is_unusual(row: Row) -> bool:
-    low, high = row["placebo_low_ratio"], row["placebo_high_ratio"]
-    return low is not None and not low <= row["change_ratio"] <= high
+    return row["adjusted_p_value"] is not None and row["adjusted_p_value"] < SIGNIFICANCE
 
 
 def _table(marts: Marts, known: Sequence[Row]) -> Table:
@@ -139,6 +143,7 @@ def _table(marts: Marts, known: Sequence[Row]) -> Table:
             ),
             column("n_placebos", "Placebo dates"),
             column("p_value", "p", p_value),
+            column("adjusted_p_value", "p, corrected", p_value),
         ],
         known,
         mart="halving_effect",

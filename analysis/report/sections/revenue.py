@@ -139,7 +139,11 @@ def figures_and_tables(marts: Marts) -> SectionContent:
         parts.append(_threshold_table(tested))
     else:
         missing.append(NO_EPOCHS)
-    fits = [row for row in marts.rows("revenue_growth") if row["grouped_by"] == "network"]
+    fits = [
+        row
+        for row in marts.rows("revenue_growth")
+        if row["grouped_by"] == "network" and row["lambda_per_day"] is not None
+    ]
     if fits:
         parts.append(_growth_figure(marts, fits))
         pools = _pool_growth(marts)
@@ -152,31 +156,41 @@ def figures_and_tables(marts: Marts) -> SectionContent:
 
 
 def _threshold(marts: Marts) -> list[str]:
+    """Return a sentence on the growth one epoch after a hashprice, with which it shares no difficulty."""
     units = {row["unit"]: row for row in marts.rows("revenue_threshold")}
     row = units.get("usd") or units.get("sat")
-    if row is None or row["threshold_per_ph_day"] is None:
+    if row is None or row["later_threshold_per_ph_day"] is None:
         return []
     unit = "USD" if row["unit"] == "usd" else "sat"
+    low, high = (decimal(row[f"later_threshold_{end}_per_ph_day"]) for end in ("low", "high"))
     found = (
-        f"{decimal(row['threshold_per_ph_day'])} {unit} per PH/s and day ({INTERVAL} "
-        f"{decimal(row['threshold_low_per_ph_day'])} to {decimal(row['threshold_high_per_ph_day'])})"
+        f"{decimal(row['later_threshold_per_ph_day'])} {unit} per PH/s and day ({INTERVAL} {low} to {high})"
     )
-    if row["p_value"] < SIGNIFICANCE and row["above_growth"] > row["below_growth"]:
-        return [f"Hashrate grows faster above a hashprice of {found}: {p_claim(row['p_value'])}."]
+    claim = p_claim(row["later_p_value"])
+    if row["later_p_value"] < SIGNIFICANCE and row["later_above_growth"] > row["later_below_growth"]:
+        return [f"An epoch after a hashprice above {found}, hashrate grows faster: {claim}."]
     return [
-        (
-            f"No threshold is shown above which hashrate grows: the best split is at {found}, "
-            f"{p_claim(row['p_value'])}."
-        )
+        f"No threshold is shown above which hashrate grows an epoch later: best split at {found}, {claim}."
     ]
 
 
 def _dilemmas(marts: Marts) -> list[str]:
-    found = {row["metric"]: row for row in marts.rows("revenue_growth") if row["grouped_by"] == "network"}
-    unit = "usd" if "hashprice_usd" in found else "sat"
-    price, rate = found.get(f"hashprice_{unit}"), found.get("hashrate")
-    if price is None or rate is None:
+    """Return sentences on the trap and the dilemma; a series that never changes has no growth to speak of."""
+    fits = {
+        (row["grouped_by"], row["owner"], row["metric"]): row
+        for row in marts.rows("revenue_growth")
+        if row["lambda_low_per_day"] is not None
+    }
+    unit = "usd" if any(key[0] == "network" and key[2] == "hashprice_usd" for key in fits) else "sat"
+    pairs = {
+        (grouped_by, owner): (rate, fits[grouped_by, owner, f"hashprice_{unit}"])
+        for (grouped_by, owner, name), rate in fits.items()
+        if name == "hashrate" and (grouped_by, owner, f"hashprice_{unit}") in fits
+    }
+    network = next((pair for (grouped_by, _), pair in pairs.items() if grouped_by == "network"), None)
+    if network is None:
         return []
+    rate, price = network
     name = f"hashprice in {'USD' if unit == 'usd' else 'BTC'}"
     if rate["lambda_low_per_day"] > 0 and price["lambda_high_per_day"] < 0:
         trap = f"As in a Malthusian trap, hashrate grew while {name} fell."
@@ -184,25 +198,13 @@ def _dilemmas(marts: Marts) -> list[str]:
         trap = f"No Malthusian trap in this window: {name} rose."
     else:
         trap = f"No Malthusian trap is shown: the growth of hashrate and of {name} is not certain enough."
-    pools = {row["owner"] for row in marts.rows("revenue_growth") if row["grouped_by"] == "pool"}
-    own = {
-        (row["owner"], row["metric"]): row
-        for row in marts.rows("revenue_growth")
-        if row["grouped_by"] == "pool"
-    }
-    caught = [
-        pool
-        for pool in pools
-        if (pool, "hashrate") in own
-        and (pool, f"hashprice_{unit}") in own
-        and own[pool, "hashrate"]["lambda_low_per_day"] > 0
-        and own[pool, f"hashprice_{unit}"]["lambda_high_per_day"] < 0
-    ]
+    pools = [pair for (grouped_by, _), pair in pairs.items() if grouped_by == "pool"]
     if not pools:
         return [trap]
+    n_caught = sum(own["lambda_low_per_day"] > 0 > paid["lambda_high_per_day"] for own, paid in pools)
     dilemma = (
-        f"Prisoner's dilemma: {count(len(caught))} of {plural(len(pools), 'pool')} with enough "
-        f"days certainly grew although their {name} certainly fell."
+        f"Prisoner's dilemma: {count(n_caught)} of {plural(len(pools), 'pool')} with enough days grew "
+        f"although their {name} fell, as their own {INTERVAL}s say."
     )
     return [trap, dilemma]
 
@@ -335,6 +337,15 @@ def _threshold_table(rows: Sequence[Row]) -> Table:
             column("above_growth", "Above", growth, unit="per epoch", group="Growth of hashrate"),
             column("r_squared", "R\u00b2", percent),
             column("p_value", "p", p_value),
+            *interval_columns(
+                "later_threshold_per_ph_day",
+                "Threshold",
+                decimal,
+                "later_threshold_low_per_ph_day",
+                "later_threshold_high_per_ph_day",
+                unit="per PH/s/day",
+                group="One epoch later",
+            ),
             column("later_below_growth", "Below", growth, unit="per epoch", group="One epoch later"),
             column("later_above_growth", "Above", growth, unit="per epoch", group="One epoch later"),
             column("later_p_value", "p", p_value, group="One epoch later"),
@@ -342,9 +353,9 @@ def _threshold_table(rows: Sequence[Row]) -> Table:
         rows,
         mart="revenue_threshold",
         note=(
-            "The paper's statement holds if p is small and growth is larger above the threshold. One "
-            "epoch later: growth in the epoch after, with a threshold of its own. Growth in the same "
-            "epoch shares the difficulty with the hashprice."
+            "The paper's statement holds if p is small and growth is larger above the threshold, one epoch "
+            "later: growth in the same epoch shares the difficulty with the hashprice. Before p, a straight "
+            "line is subtracted from ln hashprice and from growth."
         ),
     )
 
@@ -365,7 +376,7 @@ def _growth_figure(marts: Marts, rows: Sequence[Row]) -> Figure:
         for row in sorted(rows, key=lambda row: list(METRICS).index(row["metric"]))
     ]
     ends = [value for row in drawn for value in (row.ratio, row.low, row.high) if value is not None]
-    reach = 1.08 * max(abs(value) for value in ends)
+    reach = 1.08 * max(abs(value) for value in ends) or 1.0
     axis = RatioAxis(title="Growth per day", smallest=-reach, largest=reach, limit=None, reference=0.0)
     return Figure(
         figure_id="dilemma-chart",

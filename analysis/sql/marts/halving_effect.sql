@@ -4,12 +4,13 @@ method = """
 The change of the mean logarithm from window_days before to window_days after the day, without the day itself, is
 compared with the same change at every other day whose windows do not overlap those of a halving
 (analysis/stats/event_study.py). p_value is the part of placebo dates at least as far from their median. Their windows
-overlap, so they count as n_placebos / window_days dates, and p_value cannot be smaller than one of so many. Halvings
-are those that the dataset shows (the subsidy halves from one active block to the next; a block without a time has no
-day) and, on the main chain, the days 2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone are
-enough. Series are daily: price_usd from price_day, the others from revenue (rates per day, so that a day that the
-dataset has only in part does not look like a fall) and hashrate of the network. A metric
-without enough days has nulls.
+overlap, so they count as n_placebos / window_days dates, and p_value cannot be smaller than one of so many. All rows
+are one family of tests: adjusted_p_value is corrected for their number (Holm, as in luck), and where
+least_adjusted_p_value is not small, even a change larger than at every placebo date would not stand out. Halvings are
+those that the dataset shows (the subsidy halves from one active block to the next; a block without a time has no day)
+and, on the main chain, the days 2012-11-28, 2016-07-09, 2020-05-11 and 2024-04-20, for which prices alone are enough.
+Series are daily: price_usd from price_day, the others from revenue (rates per day, so that a day that the dataset has
+only in part does not look like a fall) and hashrate of the network. A metric without enough days has nulls.
 """
 grain = ["halving_day", "metric"]
 [parameters]
@@ -22,6 +23,8 @@ placebo_low_ratio = "DOUBLE  the same at placebo dates, 2.5 % quantile; 0..1 is 
 placebo_high_ratio = "DOUBLE  the same at placebo dates, 97.5 % quantile; 0..1 is a fall, above 1 a rise"
 n_placebos = "BIGINT  placebo dates"
 p_value = "DOUBLE  0..1, small: a change like this is rare at other dates"
+adjusted_p_value = "DOUBLE  0..1, corrected for the number of halvings and metrics"
+least_adjusted_p_value = "DOUBLE  0..1, the smallest that it could be with so many placebo dates and tests"
 told_by = "VARCHAR[]  sources of the blocks behind the series: observed, backfilled, or names of imported sources; empty for a price"
 */
 with
@@ -117,6 +120,18 @@ effects as (
     from halvings
     cross join lists
     cross join events
+),
+
+tested as (
+    select
+        *,
+        getvariable('window_days') / (effect.n_placebos + getvariable('window_days')) as least_p_value,
+        row_number() over of_family as place,
+        adjusted_p_values(list(effect.p_value) over of_family) as adjusted
+    from effects
+    window of_family as (
+        order by halving_day, metric rows between unbounded preceding and unbounded following
+    )
 )
 
 select
@@ -127,6 +142,8 @@ select
     exp(effect.placebo_high) as placebo_high_ratio,
     cast(effect.n_placebos as bigint) as n_placebos,
     effect.p_value,
+    adjusted[place] as adjusted_p_value,
+    least(1.0, least_p_value * count(effect.p_value) over ()) as least_adjusted_p_value,
     told_by
-from effects
+from tested
 order by halving_day, metric

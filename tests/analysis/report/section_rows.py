@@ -234,7 +234,8 @@ def _revenue(pools: list[str]) -> dict[str, Rows]:
         ],
         "halving_effect": [
             {"halving_day": dt.date(2020, 5, 11), "metric": "price_usd", "change_ratio": 1.2, "p_value": 0.42}
-            | {"placebo_low_ratio": 0.7, "placebo_high_ratio": 2.46, "n_placebos": 5526},
+            | {"placebo_low_ratio": 0.7, "placebo_high_ratio": 2.46, "n_placebos": 5526}
+            | {"adjusted_p_value": 0.42, "least_adjusted_p_value": 0.0054},
             {"halving_day": dt.date(2024, 4, 20), "metric": "fees_sat"},
         ],
     }

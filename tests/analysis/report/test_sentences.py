@@ -8,7 +8,17 @@ import pytest
 from analysis.report.data import Marts, Row
 from analysis.report.headline import headlines
 from analysis.report.model import Table
-from analysis.report.sections import attribution, concentration, feerate, hashrate, luck, share
+from analysis.report.sections import (
+    attribution,
+    concentration,
+    feerate,
+    halving,
+    hashrate,
+    luck,
+    revenue,
+    share,
+    template_audit,
+)
 
 
 def test_a_difficulty_that_never_changes_is_said_to_tell_nothing(marts: Marts) -> None:
@@ -148,3 +158,91 @@ def test_pieces_are_said_where_there_are_some(
     assert ("It is not one exponential: 2 pieces of constant growth fit better." in said) == breaks
     assert ("The residuals depend on each other (Durbin-Watson 0.600; 2 if" in said) == depends
     assert ("one exponential:" in said) == breaks
+
+
+@pytest.mark.parametrize(("n_most", "subject"), [(120, "Most of them"), (90, "The most")])
+def test_the_pool_with_most_candidates_is_named(marts: Marts, n_most: int, subject: str) -> None:
+    """A small pool has the highest ratio of candidates, but most of them are in blocks of a large one."""
+    counts = {"all": (200, 100_000), "foundry": (n_most, 80_000), "antpool": (10, 500)}
+    rows = [
+        {"pool": pool, "n_candidates": n, "n_txs": n_txs, "candidate_ratio": n / n_txs}
+        | {"candidate_low_ratio": 0.5 * n / n_txs, "candidate_high_ratio": 2 * n / n_txs}
+        for pool, (n, n_txs) in counts.items()
+    ]
+    judged = replace(marts, tables={**marts.tables, "out_of_band": rows})
+
+    assert (
+        f"{subject}, {n_most} of 200, are in blocks of Foundry USA: " in template_audit.sentences(judged)[-1]
+    )
+
+
+def with_growth(marts: Marts, mart: str, **values: float | None) -> Marts:
+    """Return marts in which the fits of `mart` that are not of hashrate have these values.
+
+    A fit without a metric is of hashrate; the fits of the network come first.
+    """
+    rows = [row | ({} if row.get("metric") == "hashrate" else values) for row in marts.rows(mart)]
+    return replace(marts, tables={**marts.tables, mart: rows})
+
+
+def test_a_fit_without_a_rate_is_no_dilemma(marts: Marts) -> None:
+    """A hashprice that never changes has no growth, and no sentence; a perfect fit has no Durbin-Watson."""
+    nothing = dict.fromkeys(("lambda_per_day", "lambda_low_per_day", "lambda_high_per_day"))
+    constant = with_growth(marts, "revenue_growth", **nothing)
+    exact = with_growth(marts, "hashrate_growth", durbin_watson=None)
+
+    assert not [said for said in revenue.sentences(constant) if "dilemma" in said or "trap" in said]
+    assert not [said for said in hashrate.sentences(exact) if "Durbin-Watson" in said]
+
+
+def test_a_count_of_pools_says_that_each_has_its_own_interval(marts: Marts) -> None:
+    """Intervals that are not corrected for their number make nothing certain."""
+    (said,) = [said for said in revenue.sentences(marts) if said.startswith("Prisoner's dilemma")]
+
+    assert "certain" not in said
+    assert "own 95\u00a0% intervals say" in said
+
+
+@pytest.mark.parametrize(
+    ("p_value", "words"),
+    [
+        (
+            0.01,
+            "An epoch after a hashprice above 512 USD per PH/s and day (95 % interval 500 to 530), hashrate",
+        ),
+        (0.4, "No threshold is shown above which hashrate grows an epoch later: best split at 512 USD"),
+    ],
+)
+def test_the_threshold_is_that_of_the_growth_one_epoch_later(
+    marts: Marts, p_value: float, words: str
+) -> None:
+    """Growth in the same epoch shares its difficulty with the hashprice, so it carries no sentence."""
+    (row,) = marts.rows("revenue_threshold")
+    later = {"later_threshold_low_per_ph_day": 500.0, "later_threshold_per_ph_day": 512.0}
+    later |= {"later_threshold_high_per_ph_day": 530.0, "later_below_growth": 0.0, "later_above_growth": 0.05}
+    rows = [row | later | {"later_p_value": p_value}]
+
+    said = revenue.sentences(replace(marts, tables={**marts.tables, "revenue_threshold": rows}))
+
+    assert [each for each in said if each.replace("\u00a0", " ").startswith(words)]
+    assert "348" not in " ".join(said)
+
+
+@pytest.mark.parametrize(
+    ("adjusted", "least", "words"),
+    [
+        (0.06, 0.03, "The price did not change more than on placebo dates at 1 halving (smallest p = 0.06)."),
+        (0.04, 0.03, "The price changed more than on placebo dates at 1 of 1 halving: 2020 by \u00d71.20."),
+        (0.06, 0.06, "Too few placebo dates for 1 test to tell whether the price changed at 1 halving"),
+    ],
+)
+def test_halvings_are_judged_by_corrected_p_values(
+    marts: Marts, adjusted: float, least: float, words: str
+) -> None:
+    """Of many tests one has p below 0.05 by chance; where none could pass, the sentence says so."""
+    p_values = {"p_value": 0.02, "adjusted_p_value": adjusted, "least_adjusted_p_value": least}
+    rows = [marts.rows("halving_effect")[0] | p_values]
+
+    said = halving.sentences(replace(marts, tables={**marts.tables, "halving_effect": rows}))
+
+    assert said[0].startswith(words)
