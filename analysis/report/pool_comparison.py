@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from analysis.report.data import ALL, UNKNOWN, Marts, Row
 from analysis.report.text import comma_interval, listed_pools
-from analysis.stats.rank_tests import holm
+from analysis.stats.rank_tests import holm, rank_test
 
 SIGNIFICANCE: Final = 0.05
 MIN_BLOCKS: Final = 5  # a pool with fewer blocks is not compared
@@ -47,8 +49,6 @@ def by_blocks(blocks: Sequence[Row], rows: Sequence[Row], name: str) -> Differen
     corrected for the number of pools. A pool is not compared if it or all others together have fewer than 5
     blocks. Blocks of unknown pools count only among the others.
     """
-    from scipy import stats  # noqa: PLC0415 - takes half a second, and only the report needs it
-
     known = [(row["pool"], row[name]) for row in blocks if row[name] is not None]
     whole = {row["pool"]: row[name] for row in rows}
     tests: dict[str, tuple[float, float]] = {}
@@ -56,12 +56,11 @@ def by_blocks(blocks: Sequence[Row], rows: Sequence[Row], name: str) -> Differen
         own = [ratio for other, ratio in known if other == pool]
         others = [ratio for other, ratio in known if other != pool]
         if min(len(own), len(others)) >= MIN_BLOCKS:
-            result = stats.mannwhitneyu(own, others)
-            by_rank = result.statistic - len(own) * len(others) / 2
+            test = rank_test(np.array(own), np.array(others))
             by_mean = sum(own) / len(own) - sum(others) / len(others)
             by_whole = whole[pool] - whole[ALL]
-            agree = by_rank * by_mean > 0 and by_whole * by_mean > 0
-            tests[pool] = (result.pvalue if agree else 1.0, by_mean)
+            agree = test is not None and test.rank_biserial * by_mean > 0 and by_whole * by_mean > 0
+            tests[pool] = (test.p_value if test and agree else 1.0, by_mean)
     return _different(tests)
 
 

@@ -42,6 +42,17 @@ def test_rank_test_counts_ties_by_half() -> None:
     assert result.p_value == stats.mannwhitneyu(sample, other).pvalue
 
 
+def test_an_exact_rank_test_is_only_for_few_pairs() -> None:
+    """Of 8 values against 1,000 the exact p-value takes long, and against 20,000 gigabytes."""
+    rng = np.random.default_rng(3)
+    few, many = rng.exponential(size=8), rng.exponential(size=2000)
+
+    for other, method in ((many[:1000], "exact"), (many, "asymptotic")):
+        result = rank_tests.rank_test(few, other)
+        assert result is not None
+        assert result.p_value == stats.mannwhitneyu(few, other, method=method).pvalue
+
+
 def test_rank_test_of_values_all_alike_finds_nothing() -> None:
     """Two samples of one equal value give half of the pairs, no effect and a p-value of 1."""
     assert rank_tests.rank_test(np.zeros(4), np.zeros(5)) == (10, 1, 0)
