@@ -129,6 +129,20 @@ def test_counts_with_days_of_none_give_the_planted_rate(first: float, last: floa
     assert ((found[:, 1] <= rate) & (rate <= found[:, 2])).mean() >= 0.91
 
 
+def test_a_rate_that_wanders_for_weeks_rarely_looks_like_growth() -> None:
+    """In 60 days of a rate that wanders by 30 % but does not grow, 48 of 60 intervals and more hold 0."""
+    rng, counts, n_held = np.random.default_rng(7), np.full(60, 144.0), 0
+    for _ in range(60):
+        wandering = [rng.normal()]
+        for step in rng.normal(size=59):
+            wandering.append(0.95 * wandering[-1] + np.sqrt(1 - 0.95**2) * step)
+        found = rng.binomial(144, 10 / 144 * np.exp(0.3 * np.array(wandering) - 0.045))
+        fit = growth.fit_count_growth(DAYS[:60], found.astype(float), counts, counts)
+        assert fit is not None
+        n_held += fit.lambda_low_per_day <= 0 <= fit.lambda_high_per_day
+    assert n_held >= 48
+
+
 def test_the_fit_of_counts_solves_its_equations() -> None:
     """Where the blocks of a day are worth more and more, lambda is that of the part plus that of the total.
 
