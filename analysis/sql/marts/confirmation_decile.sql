@@ -2,15 +2,19 @@
 summary = "What became of the transactions of each feerate decile."
 method = """
 Counts of the counted spells of confirmation_spells, from confirmation_cells. accepted_ratio is the number of mined
-transactions divided by those whose end was seen, with a jackknife interval over the block intervals of their entry. It
-is too high where many are censored, because being mined is the fastest end; confirmation_delay does not have that
-fault. half_mined_s is the time by which half of the decile was mined, by the cumulative incidence, which includes those
-that are never mined; it is rounded up as the delays of confirmation_cells are. Deciles are made anew for each day
-(confirmation_feerates), so feerate_median_sat_vb is the median day's: of the days, each with the median of its decile.
+transactions divided by those whose end was seen, with a jackknife interval over the batches of block intervals of
+confirmation_curves, because one block interval influences the next ones. In simulated chances with a correlation of up
+to 0.8 between neighbouring intervals, 30 batches hold the truth in 87 to 95 % of samples of 144 intervals and more
+(single intervals in 65 %); with 0.95 in 89 % of samples of 1,000 and in 50 % of 144. The ratio is too high where many
+are censored, because being mined is the fastest end; confirmation_delay does not have that fault. half_mined_s is the
+time by which half of the decile was mined, by the cumulative incidence, which includes those that are never mined; it
+is rounded up as the delays of confirmation_cells are. Deciles are made anew for each day (confirmation_feerates), so
+feerate_median_sat_vb is the median day's: of the days, each with the median of its decile.
 """
 grain = ["decile"]
 [parameters]
 min_intervals = {value = 5, doc = "block intervals; fewer give no interval"}
+max_batches = {value = 30, doc = "batches of block intervals, over which the jackknife goes"}
 [columns]
 decile = "BIGINT  1 pays least, 10 most; 0 for all, those of unknown feerate included"
 n_entered = "BIGINT  number of spells"
@@ -71,9 +75,41 @@ counts as (
         cast(sum(n_replaced) as bigint) as n_replaced,
         cast(sum(n_expired) as bigint) as n_expired,
         cast(sum(n_other) as bigint) as n_other,
-        cast(sum(n_entered) - sum(n_ended) as bigint) as n_censored,
-        list(struct_pack(taken := n_mined, offered := n_ended) order by wait_no) filter (where n_ended > 0) as waits
+        cast(sum(n_entered) - sum(n_ended) as bigint) as n_censored
     from waits
+    group by decile
+),
+
+-- As in confirmation_curves.
+numbered as (
+    select
+        decile,
+        n_mined,
+        n_ended,
+        (row_number() over (partition by decile order by wait_no = 0, wait_no) - 1)
+        * least(count(*) over (partition by decile), getvariable('max_batches'))
+        // count(*) over (partition by decile) as batch
+    from waits
+),
+
+batches as (
+    select
+        decile,
+        batch,
+        cast(sum(n_mined) as bigint) as taken,
+        cast(sum(n_ended) as bigint) as offered
+    from numbered
+    group by decile, batch
+),
+
+intervals as (
+    select
+        decile,
+        block_ratio_interval(
+            list(struct_pack(taken := taken, offered := offered) order by batch) filter (where offered > 0),
+            getvariable('min_intervals')
+        ) as accepted_interval
+    from batches
     group by decile
 ),
 
@@ -89,9 +125,11 @@ feerates as (
 
 judged as (
     select
-        *,
-        block_ratio_interval(waits, getvariable('min_intervals')) as accepted_interval
+        counts.*,
+        intervals.accepted_interval
     from counts
+    inner join intervals
+        on counts.decile = intervals.decile
 )
 
 select

@@ -7,8 +7,10 @@ transaction replaced; n_signalling are those that signal BIP125 themselves. A tr
 a child; it pays for its parent (CPFP) when its own feerate is above that of one of its parents waiting at entry. Fees
 and sizes are quartiles; fees and feerates leave out transactions whose fee is unknown. accepted_ratio is the number of
 mined transactions divided by those whose end was seen (confirmation_spells); as in confirmation_decile it is too high
-on days of which many are still waiting. Intervals are jackknives over the block intervals of entry, by the method of
-feerate_strategy, because what enters between the same two blocks is alike.
+on days of which many are still waiting. Intervals are jackknives over max_day_batches batches of consecutive block
+intervals of entry, by the method of feerate_strategy, because what enters between the same two blocks is alike, and one
+block interval influences the next ones. Ten batches of 144 intervals hold the truth in 93 to 95 % of simulated samples
+with a correlation of up to 0.8 between neighbouring intervals, and in 71 % with 0.95.
 """
 grain = ["node", "day"]
 [ranges]
@@ -25,6 +27,7 @@ left_position = "if(last_cut_no >= getvariable('range_to'), null, left_position)
 left_reason = "if(stay_no < getvariable('range_from'), null, left_reason)"
 [parameters]
 min_day_intervals = {value = 5, doc = "block intervals of a day; fewer give no interval"}
+max_day_batches = {value = 10, doc = "batches of block intervals of a day, over which the jackknife goes"}
 [columns]
 node = "VARCHAR  name of the watched node"
 day = "DATE  UTC day of entry, our clock"
@@ -156,6 +159,34 @@ waits as (
     group by entered.node, cast(entered.entered_at as date), entered.wait_no
 ),
 
+-- Batches of consecutive block intervals, as in confirmation_curves: one interval influences the next ones.
+numbered as (
+    select
+        *,
+        (row_number() over (partition by node, day order by wait_no = 0, wait_no) - 1)
+        * least(count(*) over (partition by node, day), getvariable('max_day_batches'))
+        // count(*) over (partition by node, day) as batch
+    from waits
+),
+
+batches as (
+    select
+        node,
+        day,
+        batch,
+        sum(n_entered) as n_entered,
+        sum(n_known_fee) as n_known_fee,
+        sum(n_known_signal) as n_known_signal,
+        sum(n_signalling) as n_signalling,
+        sum(n_replaced) as n_replaced,
+        sum(n_children) as n_children,
+        sum(n_cpfp) as n_cpfp,
+        sum(n_mined) as n_mined,
+        sum(n_ended) as n_ended
+    from numbered
+    group by node, day, batch
+),
+
 counts as (
     select
         node,
@@ -169,15 +200,15 @@ counts as (
         cast(sum(n_cpfp) as bigint) as n_cpfp,
         cast(sum(n_mined) as bigint) as n_mined,
         cast(sum(n_ended) as bigint) as n_ended,
-        list(struct_pack(taken := n_signalling, offered := n_known_signal) order by wait_no) filter (
+        list(struct_pack(taken := n_signalling, offered := n_known_signal) order by batch) filter (
             where n_known_signal > 0
         ) as signalling,
-        list(struct_pack(taken := n_replaced, offered := n_entered) order by wait_no) as replaced,
-        list(struct_pack(taken := n_cpfp, offered := n_entered) order by wait_no) as cpfp,
-        list(struct_pack(taken := n_mined, offered := n_ended) order by wait_no) filter (
+        list(struct_pack(taken := n_replaced, offered := n_entered) order by batch) as replaced,
+        list(struct_pack(taken := n_cpfp, offered := n_entered) order by batch) as cpfp,
+        list(struct_pack(taken := n_mined, offered := n_ended) order by batch) filter (
             where n_ended > 0
         ) as accepted
-    from waits
+    from batches
     group by node, day
 ),
 
