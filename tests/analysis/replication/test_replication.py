@@ -169,7 +169,7 @@ def test_a_planted_threshold_is_found_and_its_absence_too(
 
     assert threshold.verdict == verdict
     if pays_per_unit:
-        assert threshold.ours.startswith("200 USD per PH/s and day (95 % interval 200 to 200)")
+        assert threshold.ours.startswith("200 USD per PH/s and day (95 % interval 200 to 600)")
         assert "+0.0 % below and +1" not in threshold.ours
         assert "below and +10." in threshold.ours or "below and +9." in threshold.ours
 
