@@ -100,6 +100,36 @@ SEEN_AT_TWO_NODES: Mapping[str, list[dict[str, Any]]] = {
     ],
     "mempool_events": connected(2, 60_000),
 }
+# A newer session has seen no mempool yet; of the older one's stays, one began after its observation ended.
+SESSION_WITHOUT_MEMPOOL: Mapping[str, list[dict[str, Any]]] = {
+    "nodes": [{"started_at": 0}, {"session": "t", "started_at": 1000}],
+    "coverage": [{"from_at": 0, "to_at": 900}],
+    "blocks": [{"block_hash": "a1", "height": 1, "arrived_at": 500}],
+    "mempool_txs": [
+        {"txid": "waits", "entered_at": 100, "mempool_sequence": 1, "fee_sat": 100},
+        {"txid": "after", "entered_at": 950, "mempool_sequence": 2, "fee_sat": 100},
+    ],
+}
+# A parent leaves between the last block of a day and midnight, before its child comes.
+GONE_BEFORE_MIDNIGHT: Mapping[str, list[dict[str, Any]]] = {
+    "blocks": [
+        {"block_hash": "a1", "height": 1, "arrived_at": 500},
+        {"block_hash": "a2", "prev_hash": "a1", "height": 2, "arrived_at": MIDNIGHT_S + 100},
+    ],
+    "mempool_txs": [
+        {"txid": "parent", "entered_at": 1000, "mempool_sequence": 1, "fee_sat": 100},
+        {"txid": "child", "entered_at": 60_000, "mempool_sequence": 3, "fee_sat": 900, "parents": "parent"},
+    ],
+    "mempool_events": [
+        {
+            "event": "R",
+            "hash": "parent",
+            "received_at": 50_000,
+            "mempool_sequence": 2,
+            "removal_reason": "conflict",
+        },
+    ],
+}
 TIMES = {"mempool_txs": "entered_at", "mempool_events": "received_at", "block_arrivals": "event_at"}
 
 
@@ -210,6 +240,25 @@ def test_who_saw_a_transaction_first_is_found_across_midnight(tmp_path: Path) ->
     spells = found["confirmation_spells"].select(["node", "is_counted"]).to_pylist()
 
     assert [(row["node"], row["is_counted"]) for row in spells] == [("b", True), ("a", False), ("a", True)]
+
+
+@pytest.mark.parametrize(
+    ("mart", "world"),
+    [("confirmation_spells", SESSION_WITHOUT_MEMPOOL), ("user_day", GONE_BEFORE_MIDNIGHT)],
+    ids=["spells", "parents"],
+)
+def test_ranges_of_rare_ends_are_the_whole_mart(
+    tmp_path: Path, mart: str, world: Mapping[str, list[dict[str, Any]]]
+) -> None:
+    """What nobody watches any more, and a parent that left before midnight, count as in the whole mart."""
+    dataset = write_world(tmp_path / "dataset", world)
+
+    cut = build(dataset, RULES, tmp_path / "cut.duckdb", marts=[mart])
+    whole = build(dataset, RULES, tmp_path / "whole.duckdb", marts=[mart], is_cut=False)
+
+    found = contents(cut.database)[mart]
+    assert found.num_rows
+    assert found.equals(contents(whole.database)[mart])
 
 
 def _watched(dataset: Path, world: Mapping[str, list[dict[str, Any]]]) -> Path:

@@ -23,7 +23,8 @@ mempool_returns = "stay_no >= getvariable('range_from') and stay_no < getvariabl
 confirmation_spells = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
 [ranges.clips.mempool_residence]
 last_cut_no = "least(last_cut_no, getvariable('range_to'))"
-left_position = "if(last_cut_no >= getvariable('range_to'), null, left_position)"
+left_position = """if(left_position >= stream_position(getvariable('range_to_at') + interval 1 hour, 0), null,
+left_position)"""
 left_reason = "if(stay_no < getvariable('range_from'), null, left_reason)"
 [parameters]
 min_day_intervals = {value = 5, doc = "block intervals of a day; fewer give no interval"}
