@@ -138,6 +138,36 @@ def test_a_block_that_came_twice_counts_once(dataset: Path) -> None:
     assert result.failed_checks == ()
 
 
+def test_the_order_of_files_does_not_choose_between_copies_of_a_block(tmp_path: Path) -> None:
+    """Of two copies that both know the fees, the same rows count whichever file comes first."""
+    block = BLOCK | {"n_tx": 2, "fees_sat": 500}
+    block.pop("arrived_at")
+    row = {"block_hash": "a1", "height": 1, "txid": "t", "fee_sat": 500}
+    copies = [
+        {"blocks": block, "transactions": row},
+        {
+            "blocks": block | {"verified_by": "gpu", "height_source": "tree"},
+            "transactions": row | {"effective_feerate_sat_vb": 7.0, "sigop_cost": 4},
+        },
+    ]
+    found = []
+    for order, (first, second) in {"ab": copies, "ba": reversed(copies)}.items():
+        dataset = write_world(tmp_path / order, {})
+        for name, copy in (("a", first), ("b", second)):
+            for table, one in copy.items():
+                path = dataset / "chain=regtest" / table / "part=0" / f"{name}.parquet"
+                write_table(path, TABLES[table], [one])
+        result = build(
+            dataset, RULES, tmp_path / f"{order}.duckdb", marts=[*MANIFEST, "block_facts", "block_order"]
+        )
+        with open_database(result.database) as connection:
+            names = ("stg_blocks", "stg_transactions")
+            found.append([connection.sql(f"FROM {name}").fetchall() for name in names])
+
+    assert found[0] == found[1]
+    assert [len(rows) for rows in found[0]] == [1, 1]
+
+
 def test_all_of_it_is_in_utc(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time zone of the machine does not move a block to another day."""
     monkeypatch.setenv("TZ", "Pacific/Kiritimati")

@@ -68,4 +68,8 @@ select
     coinbase_reserved_value
 from blocks
 -- A block may have come over the wire and again from the node's files: the row that knows its fees is kept.
-qualify row_number() over (partition by block_hash order by fees_sat is null, source) = 1
+-- What two rows can differ in decides then, so that the order of files does not matter.
+qualify row_number() over (
+    partition by block_hash
+    order by fees_sat is null, source, coinbase_version is null, verdict, height_source, verified_by
+) = 1

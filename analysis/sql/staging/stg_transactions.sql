@@ -105,7 +105,29 @@ again as (
         effective_feerate_sat_vb
     from transactions
     where block_hash in (select repeated.block_hash from repeated)
-    qualify row_number() over (partition by block_hash, tx_index order by fee_sat is null) = 1
+    -- What two rows of one place can differ in decides, so that the order of files does not matter.
+    qualify row_number() over (
+        partition by block_hash, tx_index
+        order by
+            fee_sat is null,
+            spent_types is null,
+            sigop_cost is null,
+            effective_feerate_sat_vb is null,
+            op_return_bytes is null,
+            height,
+            fee_sat,
+            input_value_sat,
+            spent_types,
+            sigop_cost,
+            effective_feerate_sat_vb,
+            output_types,
+            parents,
+            signals_rbf,
+            op_return_bytes,
+            n_dust_outputs,
+            n_envelopes,
+            envelope_bytes
+    ) = 1
 )
 
 select * from once
