@@ -14,7 +14,7 @@ class Kind(NamedTuple):
     """Describes a kind of range: the query of the first keys of all ranges, and the number of keys of one.
 
     A key is a number of a cut or a height. `times` are columns of staging models; each UTC day that their
-    files reach has a range as well.
+    files reach has a range as well, and of a file that reaches far each day on which it has a time.
     """
 
     query: str

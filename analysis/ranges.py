@@ -15,7 +15,7 @@ rows of one range.
 """
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,6 +57,7 @@ from analysis.stored import Stored
 RANGE: Final = "its range"
 RANGES: Final = "its ranges"
 SMALL_ROWS: Final = 5_000_000  # of a relation of fewer rows, those of all ranges are looked at together
+MOST_DAYS: Final = 31  # if a file reaches over more, a clock was wrong: it is asked on which days it has rows
 LOOKED_AT_ALONE: Final = 4  # of so many new ranges, each is looked at by a query of its own files
 SMALL_PAIRS: Final = 50_000_000  # so many pairs of a row and a range at most are compared for that
 TABLE_ROWS: Final = 100_000  # so many rows of a relation at most are a table while a range is made
@@ -347,7 +348,10 @@ class Ranges:
                     continue
                 for file in self.stored[relation].files:
                     if both := file.extent.get(column):
-                        days = range(both[0] // DAY_US, both[1] // DAY_US + 1)
+                        days: Collection[int] = range(both[0] // DAY_US, both[1] // DAY_US + 1)
+                        if len(days) > MOST_DAYS:
+                            rows = self.stored[relation].query([file])
+                            days = _days_of(connection, rows, column)
                         firsts.update(day * DAY_KEYS for day in days)
             self._firsts[by] = sorted(firsts)
         return self._firsts[by]
@@ -388,6 +392,12 @@ class Ranges:
                     first: each.looked(n_rows, total, both) for first, n_rows, total, *both in rows
                 }
         return self._small[grouped]
+
+
+def _days_of(connection: duckdb.DuckDBPyConnection, rows: str, column: str) -> list[int]:
+    """Return the UTC days since 1970 on which a column of a query's rows has a time."""
+    days = f"SELECT DISTINCT epoch_us({column}) // {DAY_US} FROM ({rows}) WHERE {column} IS NOT NULL"  # noqa: S608 - our own heads
+    return [day for (day,) in connection.execute(days).fetchall()]
 
 
 class _Together:

@@ -225,6 +225,22 @@ def test_rows_of_older_ranges_are_not_looked_at_again(
     assert heights == {max(heights) - 200, max(heights)}
 
 
+def test_a_clock_far_off_makes_no_range_of_the_days_between(tmp_path: Path) -> None:
+    """An entry of 1970 beside one of 2026 makes two ranges, which together are the whole mart."""
+    since_1970_s = 20_454 * 86_400
+    entries = [
+        {"txid": "old", "entered_at": -since_1970_s, "mempool_sequence": 1},
+        {"txid": "new", "entered_at": 100, "mempool_sequence": 2},
+    ]
+    dataset = write_world(tmp_path / "dataset", {"mempool_txs": entries})
+
+    cut = build(dataset, RULES, tmp_path / "cut.duckdb", marts=["mempool_entries"])
+    whole = build(dataset, RULES, tmp_path / "whole.duckdb", marts=["mempool_entries"], is_cut=False)
+
+    assert len(ranges_of(cut.database, "mempool_entries")) == 2
+    assert contents(cut.database)["mempool_entries"].equals(contents(whole.database)["mempool_entries"])
+
+
 def test_each_condition_bounds_a_column() -> None:
     """Of a relation without a bound a range reads every file, and is made again when one is added."""
     unbounded = [
