@@ -200,6 +200,7 @@ class _Build:
         }
         connection.execute("CHECKPOINT")
         self.parts.sync(self.marts.used)
+        self.parts.announce(self.marts.used)
 
     def _handed_out(self, workers: Workers) -> HandedOut:
         """Return a new HandedOut, which has workers make the parts and run the checks of this build."""
@@ -245,7 +246,7 @@ def _marts(  # noqa: PLR0917 - what a build has at hand
         for model in catalog.layer("staging")
         for name in model.references
     }
-    raw = raw_contents(dataset, parts.state.raw_files, columns, read)
+    raw = raw_contents(dataset, parts.state.raw_files, columns, read, versions_hash())
     inputs = input_tables(rules, dataset, raw, build_log(dataset, parts.folder))
     return IncrementalMarts(
         catalog=catalog, rules=rules, parts=parts, dataset=dataset, raw=raw, inputs=inputs

@@ -107,7 +107,8 @@ class State:
     """Holds the content of `parts.json`: the parts of a database, and what builds found out.
 
     `parts` has each part by its file, `in_ranges` each mart that was made in ranges by its name. `named` are
-    the files that the database names, `named_before` those that the database before it named. `raw_files` and
+    the files that the database names, `named_before` those that the database before it named. `announced` are
+    those that a database may name whose build was killed before it recorded its end. `raw_files` and
     `checks` keep what was computed of files that did not change; see raw_contents.py and checks.py.
     `finished` describes the last build that ended.
     """
@@ -116,6 +117,7 @@ class State:
     in_ranges: dict[str, MadeInRanges] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
     named_before: list[str] = field(default_factory=list)
+    announced: list[str] = field(default_factory=list)
     raw_files: dict[str, "FileFacts"] = field(default_factory=dict)
     checks: dict[str, list[Any]] = field(default_factory=dict)
     finished: dict[str, Any] = field(default_factory=dict)
@@ -219,15 +221,26 @@ class PartsFolder:
         for folder in folders:
             sync_folder(folder)
 
+    def announce(self, used: Iterable[Part]) -> None:
+        """Record, before a database appears, that it names the parts `used`.
+
+        If the build is killed before `finish`, the next one keeps their files for readers of that database.
+        """
+        with self._recording:
+            self._log({"announced": [part.file for part in used]})
+        sync_file(self.folder / LOG)
+
     def finish(self, used: list[Part], finished: dict[str, Any]) -> None:
         """Record that a database names the parts `used`, and remove old parts.
 
-        Files that neither this database nor the one before it names are removed. `finished` describes the
-        build.
+        Files that neither this database nor the one before it names are removed. A build that was killed
+        may have left the one before, so what it announced stays too. `finished` describes the build.
         """
         named = [part.file for part in used]
         if set(named) != set(self.state.named):
             self.state.named_before, self.state.named = self.state.named, named
+        self.state.named_before = [*self.state.named_before, *self.state.announced]
+        self.state.announced = []
         self.state.finished = finished
         kept = {*self.state.named, *self.state.named_before}
         self.state.in_ranges = {
@@ -249,7 +262,7 @@ class PartsFolder:
             "format": FORMAT,
             **{
                 name: getattr(state, name)
-                for name in ("named", "named_before", "raw_files", "checks", "finished")
+                for name in ("named", "named_before", "announced", "raw_files", "checks", "finished")
             },
             "parts": [_as_record(part) for part in state.parts.values()],
             "in_ranges": {name: _as_record(made) for name, made in state.in_ranges.items()},
@@ -416,6 +429,8 @@ def _read_log(path: Path, state: State) -> None:
                     part = Part(**made["part"])
                     state.parts.pop(part.file, None)
                     state.parts[part.file] = part
+                elif "announced" in made:
+                    state.announced += made["announced"]
                 else:
                     state.in_ranges[made["name"]] = MadeInRanges(**made["in_ranges"])
     except (OSError, ValueError, KeyError, TypeError):

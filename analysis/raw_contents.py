@@ -1,7 +1,8 @@
 """Find out whether the rows of raw tables changed, and what their least and greatest values are.
 
 The content of a table is its number of rows and the sum of DuckDB's 64-bit hashes of the rows. It is a sum
-over files, so only new files are read, and compaction does not change it.
+over files, so only new files are read. Compaction does not change it, unless it leaves out a row that was
+stored twice.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,12 +12,13 @@ import duckdb
 
 from analysis.database import in_threads
 from analysis.extents import Extent, extent_sql, to_extent
+from analysis.parts import digest
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES, Table
 
 # What is kept of a file that was read: bytes, time of its last change in ns, rows, sum of row hashes, least
-# and greatest values, and the columns whose values those are.
+# and greatest values, and a hash of how it was read.
 FileFacts = list[Any]
 FACTS: Final = 6
 NO_HASHES: Final[Mapping[str, str]] = {}
@@ -48,7 +50,7 @@ class NewFile(NamedTuple):
     """Names a file of a raw table that is to be read, and the columns whose extents are wanted.
 
     `path` is relative to the dataset's folder of the chain. `changed_ns` is the time of its last change, in
-    nanoseconds since 1970 UTC.
+    nanoseconds since 1970 UTC. `reading` is a hash of how it is read, which its facts keep.
     """
 
     table: str
@@ -56,6 +58,7 @@ class NewFile(NamedTuple):
     n_bytes: int
     changed_ns: int
     columns: list[str]
+    reading: str
 
 
 def raw_contents(
@@ -63,13 +66,15 @@ def raw_contents(
     known: dict[str, FileFacts],
     columns: Mapping[str, list[str]],
     read: Callable[[Sequence[NewFile]], Iterable[FileFacts]],
+    versions: str,
 ) -> dict[str, Content]:
     """Return for each raw table its Content: the number of its rows and the sum of their hashes.
 
     For the given `columns` of a table the least and the greatest value in each file are found as well.
     `known` has what was found of each file, by its path in the dataset, so that only new files are read; this
-    is done by `read`. The function adds new files to `known` and removes files that are gone. Raises
-    duckdb.Error for a file that cannot be read.
+    is done by `read`. What other `versions` of the libraries, or of the contract, found is read again: their
+    hashes of the same rows may differ. The function adds new files to `known` and removes files that are
+    gone. Raises duckdb.Error for a file that cannot be read.
     """
     places = {
         name: [path.relative_to(dataset.folder).as_posix() for path in dataset.paths(table)]
@@ -77,14 +82,16 @@ def raw_contents(
     }
     found, new = {}, []
     for name, files in places.items():
+        named = columns.get(name, [])
+        reading = digest([versions, [column.name for column in TABLES[name].columns], named])
         for file in files:
             status = (dataset.folder / file).stat()
-            named = columns.get(name, [])
+            one = NewFile(name, file, status.st_size, status.st_mtime_ns, named, reading)
             facts = known.get(file, [])
-            if len(facts) == FACTS and [*facts[:2], facts[5]] == [status.st_size, status.st_mtime_ns, named]:
+            if len(facts) == FACTS and [*facts[:2], facts[5]] == [one.n_bytes, one.changed_ns, reading]:
                 found[file] = facts
             else:
-                new.append(NewFile(name, file, status.st_size, status.st_mtime_ns, named))
+                new.append(one)
     found |= {file.path: facts for file, facts in zip(new, read(new), strict=True)}
     known.clear()
     known.update(found)
@@ -97,10 +104,10 @@ def read_files(
     """Return what is found in each of some files of raw tables; `n_at_once` are read at the same time."""
 
     def read(file: NewFile, own: duckdb.DuckDBPyConnection) -> FileFacts:
-        table, path, n_bytes, changed_ns, columns = file
+        table, path, n_bytes, changed_ns, columns, reading = file
         query = _query(TABLES[table], contract_rows(TABLES[table], [dataset.folder / path]), columns)
         ((_, n_rows, total, *both),) = own.execute(query).fetchall()
-        return [n_bytes, changed_ns, n_rows, int(total), to_extent(columns, both), columns]
+        return [n_bytes, changed_ns, n_rows, int(total), to_extent(columns, both), reading]
 
     return in_threads(connection, n_at_once, read, files)
 

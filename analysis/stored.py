@@ -90,7 +90,7 @@ class Stored:
         return replace(self, files=tuple(files), is_limited=is_limited)  # a copy, without what is cached
 
     def held(self, files: Sequence[File]) -> list[str]:
-        """Return texts that identify the rows of some files; compaction of raw files does not change them."""
+        """Return texts that identify the rows of some files, however the rows are spread over raw files."""
         if not self.is_summed:
             return [self.meaning, *(file.content for file in files)]
         numbers = [map(int, file.content.split()) for file in files]

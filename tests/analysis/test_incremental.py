@@ -1,5 +1,6 @@
 """Test that a build makes only what changed, gives what a build from nothing gives, and survives failures."""
 
+import errno
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -345,6 +347,44 @@ def test_old_parts_go_when_no_catalogue_names_them(dataset: Path) -> None:
 
     assert not first.exists()
     assert len(list((parts_folder(database) / "block_pool").iterdir())) == 2
+
+
+def test_a_build_that_could_not_record_its_end_keeps_the_files_of_its_database(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads the database that it left can go on while the next build ends."""
+    outside = {"inside_bytes": 0}
+    built(dataset, **outside)
+    add_block(dataset)
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as at_the_end:
+        at_the_end.setattr(PartsFolder, "finish", full)
+        with pytest.raises(DatabaseError, match="is complete"):
+            built(dataset, **outside)
+    with open_database(dataset.parent / "a.duckdb") as reader:
+        assert reader.sql("SELECT count(*) FROM block_pool").fetchall() == [(4,)]
+        add_block(dataset, height=5)
+        built(dataset, **outside)
+        assert reader.sql("SELECT count(*) FROM block_pool").fetchall() == [(4,)]
+
+
+def test_files_are_read_again_by_other_versions(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an older DuckDB summed up of the same files does not get into the hash of the dataset."""
+    parts = PartsFolder(parts_folder(built(dataset, marts=["run_manifest"]).database))
+    for facts in parts.state.raw_files.values():
+        facts[3] += 1
+    parts.save()
+    monkeypatch.setattr(engine, "versions_hash", lambda: "those of a newer DuckDB")
+
+    again, anew = (built(dataset, name, marts=["run_manifest"]).database for name in ("a.duckdb", "b.duckdb"))
+
+    manifests = [rows(database)["run_manifest"] for database in (again, anew)]
+    assert manifests[0].filter(pc.field("key") == "dataset_hash") == manifests[1].filter(
+        pc.field("key") == "dataset_hash"
+    )
 
 
 def test_progress_counts_steps_and_tells_the_time_left(dataset: Path) -> None:
