@@ -182,7 +182,8 @@ def block_stratified_test(
     blocks, a, b, c, d = (each[has_spread] for each in (blocks, a, b, c, d))
     n, places = a + b + c + d, np.unique(blocks, return_inverse=True)[1]
     excess, same, other, sizes = (
-        np.bincount(places, weights=each) for each in (a - (a + b) * (a + c) / n, a * d / n, b * c / n, n)
+        np.bincount(places, weights=each).astype(float)
+        for each in (a - (a + b) * (a + c) / n, a * d / n, b * c / n, n)
     )
     excess = excess[np.abs(excess) > AS_EQUAL * sizes]
     p_value = 1.0
