@@ -1,6 +1,6 @@
 """Keep the last blocks in memory: their fees, the values that they spent, and their parsed bytes."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Container, Iterator, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -35,6 +35,7 @@ class RecentBlocks:
     def __init__(self) -> None:
         self._blocks: OrderedDict[bytes, RecentBlock] = OrderedDict()
         self._disconnected: set[bytes] = set()  # hashes of blocks that the node has taken off its chain
+        self._looked_into: deque[bytes] = deque(maxlen=MOST_RECENT)  # by hash
 
     def get(self, block_hash: bytes) -> RecentBlock | None:
         """Return fees and spent values of the block with this hash; None when it is not in the last 12."""
@@ -45,6 +46,13 @@ class RecentBlocks:
         self._blocks[block_hash] = block
         if len(self._blocks) > MOST_RECENT:
             self._disconnected.discard(self._blocks.popitem(last=False)[0])
+
+    def look_into(self, block_hash: bytes) -> bool:
+        """Return whether this is asked of a block for the first time; a reorganisation may bring one back."""
+        is_first = block_hash not in self._looked_into
+        if is_first:
+            self._looked_into.append(block_hash)
+        return is_first
 
     def note_tip(self, block_hash: bytes) -> None:
         """Record that a block is the node's tip, so that it and its ancestors are connected."""

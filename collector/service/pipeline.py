@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from collector.blocks.fetcher import BlockFetcher
-from collector.blocks.recent import MOST_RECENT, RecentBlock, RecentBlocks
+from collector.blocks.recent import RecentBlock, RecentBlocks
 from collector.blocks.stored import StoredBlocks
 from collector.blocks.tracker import reject_row
 from collector.clock import monotonic_us
@@ -134,7 +134,6 @@ class Pipeline:
         )
         self._sync_wants: set[bytes] = set()  # blocks that the mempool sync waits for
         self._held: deque[_Held] = deque()
-        self._looked_into: deque[bytes] = deque(maxlen=MOST_RECENT)  # hashes of connected blocks
         self._has_unread, self._read_ns = False, 0  # as `tick` says; receipt of the last item taken (wall)
         self._event_batch = batches.current  # of the event that the sync gave out last
         self._snapshot: _WaitingSnapshot | None = None
@@ -454,10 +453,9 @@ class Pipeline:
         Mempool entries whose raw transaction had not arrived get it from the block.
         """
         block = self._blocks.block(event.hash)
-        if block is None or event.hash in self._looked_into:  # connected again, after a reorganisation
-            return
-        self._looked_into.append(event.hash)
         recent = self._recent_blocks
+        if block is None or not recent.look_into(event.hash):
+            return
         for body in block.transactions[1:]:
             self._fees.learn_body(body.txid, body)
             is_new = body.txid not in self.contents and recent.block_with(body.txid) in (None, event.hash)
