@@ -156,9 +156,10 @@ def test_the_odds_of_a_large_table_are_those_of_the_sample() -> None:
 
 
 def test_a_block_is_one_trial() -> None:
-    """Seven equal blocks of two tables give t = sqrt(7), a single one nothing; the odds are 5 * 4 / (1 * 6).
+    """Seven equal blocks of two tables give t = 1.75 sqrt(7 / V), a single one nothing; odds 5 * 4 / (1 * 6).
 
-    Equal blocks do not tell the width of an interval.
+    V is that of twelve transactions that go together, 11 of 16 times. Equal blocks do not tell the width of
+    an interval.
     """
     blocks, (a, b, c, d) = np.repeat(np.arange(7), 2), (np.full(14, n) for n in (5, 1, 6, 4))
 
@@ -166,11 +167,30 @@ def test_a_block_is_one_trial() -> None:
     one = count_tests.block_stratified_test(np.zeros(14), a, b, c, d)
 
     assert result is not None
-    assert (result.odds, result.p_value) == pytest.approx((20 / 6, 2 * stats.t.sf(np.sqrt(7), 6)))
+    t = 1.75 * np.sqrt(7) / (12 * np.sqrt(11 / 16 * 5 / 16))
+    assert (result.odds, result.p_value) == pytest.approx((20 / 6, 2 * stats.t.sf(t, 6)))
     assert np.isnan(result.odds_low)
     assert one is not None
     assert (one.odds, one.p_value) == pytest.approx((20 / 6, 1))
     assert count_tests.block_stratified_test(*[np.empty(0)] * 5) is None
+
+
+def test_a_rare_kind_that_misses_nothing_by_chance_is_no_finding() -> None:
+    """One transaction a block is missed as often as others, hardly ever: p is below 0.05 in at most 5 of 100.
+
+    A refusal of such a kind is found.
+    """
+    rng = np.random.default_rng(5)
+    blocks, n_found = np.arange(50), 0
+    for _ in range(100):
+        missed, others = rng.binomial(1, 0.02, 50), rng.binomial(200, 0.02, 50)
+        result = count_tests.block_stratified_test(blocks, 1 - missed, missed, 200 - others, others)
+        n_found += result is not None and result.p_value < 0.05
+    refused = count_tests.block_stratified_test(blocks, 0 * missed, 1 + 0 * missed, 200 - others, others)
+
+    assert n_found <= 5
+    assert refused is not None
+    assert refused.p_value < 1e-6
 
 
 def test_transactions_that_are_missed_together_are_no_finding() -> None:
