@@ -17,7 +17,7 @@ from collector.dataset.schema import MEMPOOL_BODIES
 from collector.errors import DatasetError
 
 # A clock that is wrong for a while, as after a boot without a network, has few days of records before it.
-RECENT: Final = dt.timedelta(days=30)
+RECENT: Final = dt.timedelta(days=4)
 LEAST_DAYS: Final = 3
 
 
