@@ -474,7 +474,7 @@ class MempoolSync:
         for _ in range(n_older):
             event = self._waiting.popleft()
             self._apply(event, out)
-            at_us = max(at_us, min(event.received_us, latest_us) + 1)
+            at_us = max(at_us, event.received_us + 1) if event.received_us <= latest_us else at_us
         if self._waiting:  # what the snapshot shows happened before them
             at_us = min(at_us, self._waiting[0].received_us)
         for event in self._waiting:
