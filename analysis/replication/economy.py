@@ -10,7 +10,7 @@ from analysis.replication.statement import SIGNIFICANCE, CheckedStatement, chang
 from analysis.stats.event_study import event_effect
 from analysis.stats.growth import fit_growth, growth_segments
 from analysis.stats.sql_functions import Numbers
-from analysis.stats.threshold import threshold_fit
+from analysis.stats.threshold import detrended_threshold_fit
 
 HASHES_PER_PH: Final = 1e15
 HALVING_DAY: Final = "2016-07-09"
@@ -100,7 +100,7 @@ def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
     levels, logs = _periods(days, revenues / hashrates * HASHES_PER_PH), np.log(_periods(days, hashrates))
     growths = np.diff(logs)
     known = ~np.isnan(levels[:-1]) & ~np.isnan(growths)
-    fit = threshold_fit(levels[:-1][known], growths[known])
+    fit = detrended_threshold_fit(levels[:-1][known], growths[known])
     if fit is None:
         return
     is_as_said = fit.p_value <= SIGNIFICANCE and fit.above_mean > fit.below_mean
@@ -111,7 +111,8 @@ def threshold(connection: duckdb.DuckDBPyConnection) -> Iterator[CheckedStatemen
         f" per {PERIOD_DAYS} days hashrate changes by {change(fit.below_mean, 1)} below and"
         f" {change(fit.above_mean, 1)} above it; p = {fit.p_value:.2f}",
         verdict="replicated" if is_as_said else "differs",
-        reason=f"Means of {known.sum()} periods of {PERIOD_DAYS} days, each with the growth to the next. "
+        reason=f"Means of {known.sum()} periods of {PERIOD_DAYS} days, each with the growth to the next."
+        " Both have the period's hashrate in them; p is of both without their trends. "
         + (
             "The split fits better than splits of unrelated series."
             if is_as_said

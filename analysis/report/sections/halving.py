@@ -49,20 +49,20 @@ def sentences(marts: Marts) -> list[str]:
         unusual = [row for row in rows if _is_unusual(row)]
         halvings = plural(len(rows), "halving")
         least = p_claim(min(row["adjusted_p_value"] for row in rows))
-        if all(row["least_adjusted_p_value"] >= SIGNIFICANCE for row in rows):
-            said.append(
-                f"Too few placebo dates for {plural(len(known), 'test')} to tell whether the {label} changed "
-                f"at {halvings} (smallest {least})."
-            )
-        elif not unusual:
-            said.append(
-                f"The {label} did not change more than on placebo dates at {halvings} (smallest {least})."
-            )
-        else:
+        if unusual:
             changes = [f"{row['halving_day']:%Y} by {quotient(row['change_ratio'])}" for row in unusual]
             said.append(
                 f"The {label} changed more than on placebo dates at {len(unusual)} of {halvings}: "
                 f"{listed(changes)}."
+            )
+        elif all(row["least_adjusted_p_value"] >= SIGNIFICANCE for row in rows):
+            said.append(
+                f"Too few placebo dates for {plural(len(known), 'test')} to tell whether the {label} changed "
+                f"at {halvings} (smallest {least})."
+            )
+        else:
+            said.append(
+                f"The {label} did not change more than on placebo dates at {halvings} (smallest {least})."
             )
     return said
 

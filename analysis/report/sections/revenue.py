@@ -354,8 +354,8 @@ def _threshold_table(rows: Sequence[Row]) -> Table:
         mart="revenue_threshold",
         note=(
             "The paper's statement holds if p is small and growth is larger above the threshold, one epoch "
-            "later: growth in the same epoch shares the difficulty with the hashprice. Before p, a straight "
-            "line is subtracted from ln hashprice and from growth."
+            "later: growth in the same epoch shares the difficulty with the hashprice. Before p, a cubic "
+            "trend is subtracted from ln hashprice and from growth."
         ),
     )
 

@@ -149,7 +149,9 @@ def _candidate_sentences(marts: Marts) -> list[str]:
     if suspect:
         most = max(suspect, key=lambda r: r["n_candidates"])
         n_most, n_all = most["n_candidates"], overall["n_candidates"]
-        subject = "Most of them" if 2 * n_most > n_all else "The most"
+        is_most = n_most == max(r["n_candidates"] for r in judged if r["pool"] != ALL)
+        subject = "The most" if is_most else "Of pools of which that is certain, the most"
+        subject = "Most of them" if 2 * n_most > n_all else subject
         said.append(
             f"{subject}, {count(n_most)} of {count(n_all)}, are in blocks of {marts.name(most['pool'])}: "
             f"{with_interval(most, 'candidate')}."

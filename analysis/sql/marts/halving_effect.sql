@@ -24,7 +24,7 @@ placebo_high_ratio = "DOUBLE  the same at placebo dates, 97.5 % quantile; 0..1 i
 n_placebos = "BIGINT  placebo dates"
 p_value = "DOUBLE  0..1, small: a change like this is rare at other dates"
 adjusted_p_value = "DOUBLE  0..1, corrected for the number of halvings and metrics"
-least_adjusted_p_value = "DOUBLE  0..1, the smallest that it could be with so many placebo dates and tests"
+least_adjusted_p_value = "DOUBLE  0..1, what it would be for a change larger than on all placebo dates and the least p of all tests"
 told_by = "VARCHAR[]  sources of the blocks behind the series: observed, backfilled, or names of imported sources; empty for a price"
 */
 with

@@ -4,9 +4,9 @@ method = """
 Level: the network's hashprice in an epoch (revenue). Response: ln of the next epoch's difficulty / this one's. The
 protocol measures exactly that: mean hashrate of this epoch compared with the one before. Two means are fitted by least
 squares, at levels up to the threshold and above it (analysis/stats/threshold.py); the interval is that of B. E. Hansen,
-2000, the p-value comes from circular shifts. Two series with a trend look related, so a straight line over the epochs
-is subtracted from ln level and from growth before the p-value: else 62 to 77 % of simulated unrelated series with a
-common trend have p < 0.05, then 4 to 8 %. arXiv:1902.07549 states that hashrate grows when unit revenue is above a
+2000, the p-value comes from circular shifts. Two series with a trend look related, so a cubic polynomial over the
+epochs is subtracted from ln level and from growth before the p-value: else 62 to 77 % of simulated unrelated series with
+a common trend have p < 0.05, then 0 to 5 %. arXiv:1902.07549 states that hashrate grows when unit revenue is above a
 threshold; a small later_p_value and later_above_growth > later_below_growth support that. The columns without later_
 share this epoch's difficulty between level and response: luck of some 2 % that makes it too high lowers both, and up to
 24 % of simulated unrelated series have p < 0.05. The later_* columns do not have that fault: they fit the growth one
