@@ -160,7 +160,7 @@ def _wrong_documents(folder: Path, sums: Mapping[str, str], manifest: Mapping[st
         name = path.relative_to(folder).as_posix()
         try:
             n_rows[path.stem] = pq.read_metadata(path).num_rows
-        except pa.ArrowException:
+        except (pa.ArrowException, OSError):  # OSError: of a footer that cannot be read
             return [f"{name} is no Parquet file"]
         files[name] = [(f"sha256:{sums[name]}", path.stat().st_size, n_rows[path.stem])]
     told: dict[str, list[tuple[Any, ...]]] = {}

@@ -60,6 +60,7 @@ class LiveFeed:
         self._events: deque[LiveEvent] = deque(maxlen=MAX_EVENTS)
         self._last_id: int | None = None
         self._forgotten_id = -1  # the newest event that is no longer kept
+        self._began_anew = False  # the collector, with lower ids than before
         self._state = _state_without("the collector has not answered yet")
         self._stopping = threading.Event()
         self._http = requests.Session()
@@ -87,7 +88,7 @@ class LiveFeed:
 
     def _is_ahead(self, last_id: int) -> bool:
         """Return whether an id is of a collector before this one, whose clock was ahead."""
-        return self._last_id is not None and last_id > self._last_id
+        return self._began_anew and self._last_id is not None and last_id > self._last_id + 1  # 1: of MISSED
 
     def close(self) -> None:
         """Stop following the collector; the thread ends when it next hears from the collector."""
@@ -156,7 +157,7 @@ class LiveFeed:
         with self._lock:
             if self._last_id is not None and event.event_id < self._last_id:  # of a collector that began anew
                 self._events.clear()
-                self._forgotten_id = -1
+                self._forgotten_id, self._began_anew = -1, True
             self._last_id = event.event_id
             if len(self._events) == MAX_EVENTS:
                 self._forgotten_id = self._events[0].event_id
