@@ -26,6 +26,7 @@ FOLDER_MODE: Final = 0o750
 USER_FILE_MODE: Final = 0o666  # of files for people: the user's umask decides
 
 RETRY_WAITS_S: Final = (0.01, 0.1)  # `is_lock_held` takes a lock for a moment: that holder is waited for
+LOCK_HELD: Final = (BlockingIOError, PermissionError)  # by another process; the second on network disks
 FOLDER_LOCK: Final = "lock"  # in a folder that one process at a time works on, such as a journal
 # In the folder of a chain. Readers and writers of files share it; compaction takes it alone.
 WRITE_LOCK: Final = ".write.lock"
@@ -154,7 +155,7 @@ def take_lock(lock: Path, refusal: str) -> int:
         for wait_s in (*RETRY_WAITS_S, None):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            except LOCK_HELD:
                 if wait_s is not None:
                     time.sleep(wait_s)
             else:
@@ -244,7 +245,7 @@ def is_lock_held(lock: Path) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except LOCK_HELD:
         return True
     except OSError:  # a file system without locks
         return False
