@@ -14,9 +14,9 @@ our mempools showed no feature, that are trials of the same block by the same ru
 the promised weight, or how many times the margin was paid) and the same class of age (to 10 min, to 1 h, longer): odds
 ratio of Mantel and Haenszel over these groups. Transactions of one block share its template and often a sender, so they
 are no independent trials. Interval and p-value therefore go by block (block_stratified_test of
-analysis/stats/count_tests.py; simulated: 0 to 9 % of p-values below 0.05 where a block takes or misses a sender's
+analysis/stats/count_tests.py; simulated: 0 to 10 % of p-values below 0.05 where a block takes or misses a sender's
 transactions together), and the p-values of all pools and features are corrected together (Holm). A difference counts
-only where at least min_policy_blocks blocks tell kinds apart, and p is never below 0.05 for fewer than 7. Where several
+only where at least min_policy_blocks blocks tell kinds apart. Where several
 nodes have a template, that of the node that connected the block first counts. `refuses`: fewer than by chance after
 Holm (adjusted p below 0.05), and none of at least min_policy_trials taken. `disfavours` and `favours`: fewer or more
 than by chance. `mines`: at least one was mined and no difference is shown. `unseen`: none was mined, and too few were
