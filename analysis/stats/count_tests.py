@@ -173,8 +173,8 @@ def block_stratified_test(
     table went together at the common rate: else a rare kind that by chance misses nothing would differ. Where
     MIN_TELLING blocks have a and as many have b, their spread tells enough, and the least is that of
     independent trials. Where a block misses 1 to 25 transactions of a kind together, which miss as often as
-    others, 0 to 10 % of simulated samples have p < 0.05, with stratified_test up to 69 %; the interval holds 1
-    in 92 to 99 %.
+    others, 0 to 10 % of simulated samples have p < 0.05, with stratified_test up to 69 %; the interval holds
+    1 in 92 to 99 %.
     """
     from scipy import special  # noqa: PLC0415 - as above
 
