@@ -30,6 +30,13 @@ lower(label) in ('', 'unknown');
 -- Test
 select is_no_pool('Unknown') and not is_no_pool('AntPool') and is_no_pool(null) is null;
 
+-- The batch (0, 1, ...) of a row: consecutive rows make batches of about equal size, of which there are at most so many.
+-- Neighbours influence each other, so a jackknife goes over batches of them. `place` is 1 for the first row.
+create macro batch_of(place, n_rows, max_batches) as
+(place - 1) * least(n_rows, max_batches) // n_rows;
+-- Test
+select batch_of(1, 5, 2) = 0 and batch_of(3, 5, 2) = 0 and batch_of(4, 5, 2) = 1 and batch_of(2, 2, 30) = 1;
+
 -- Seconds between two times of our clock.
 create macro seconds_between(from_time, to_time) as
 (epoch_us(to_time) - epoch_us(from_time)) / 1e6;

@@ -25,7 +25,7 @@ from analysis.stats.intervals import AS_EQUAL, CONFIDENCE, INTERVAL, interval_co
 from analysis.stats.sql_functions import Numbers, SqlFunction, by_row, struct_sql
 
 RATE_RATIO: Final = pa.struct([(name, pa.float64()) for name in ("ratio", "low", "high", "p_value")])
-MIN_TELLING: Final = 10
+MIN_TELLING: Final = 10  # blocks, whose spread is then believed
 MAX_EXACT: Final = 20_000  # counts of a table above which exact odds take seconds, and much memory
 FISHER: Final = pa.struct([(name, pa.float64()) for name in ("odds", "odds_low", "odds_high", "p_value")])
 

@@ -15,7 +15,8 @@ N_WAITS = 45  # more than there are batches
 
 def curves(wait_nos: Sequence[int]) -> list[tuple[Any, ...]]:
     """Return confirmation_curves of one cell per block interval; later ones in the list waited longer."""
-    model = load_catalog().by_name["confirmation_curves"]
+    catalog = load_catalog()
+    model = catalog.by_name["confirmation_curves"]
     cells = [(1, wait_no, "mined", float(1 + number**2), 3) for number, wait_no in enumerate(wait_nos)]
     with connect() as connection:
         connection.execute(
@@ -23,6 +24,7 @@ def curves(wait_nos: Sequence[int]) -> list[tuple[Any, ...]]:
             " (decile BIGINT, wait_no BIGINT, outcome VARCHAR, delay_s DOUBLE, n_spells BIGINT)"
         )
         connection.executemany("INSERT INTO confirmation_cells VALUES (?, ?, ?, ?, ?)", cells)
+        connection.execute(catalog.macros)
         set_parameters(connection, model)
         return connection.execute(model.sql).fetchall()
 

@@ -43,9 +43,11 @@ batches as (
     select
         decile,
         wait_no,
-        (row_number() over (partition by decile order by wait_no = 0, wait_no) - 1)
-        * least(count(*) over (partition by decile), getvariable('max_batches'))
-        // count(*) over (partition by decile) as batch
+        batch_of(
+            row_number() over (partition by decile order by wait_no = 0, wait_no),
+            count(*) over (partition by decile),
+            getvariable('max_batches')
+        ) as batch
     from waits_of_all
 ),
 

@@ -160,13 +160,14 @@ waits as (
     group by entered.node, cast(entered.entered_at as date), entered.wait_no
 ),
 
--- Batches of consecutive block intervals, as in confirmation_curves: one interval influences the next ones.
 numbered as (
     select
         *,
-        (row_number() over (partition by node, day order by wait_no = 0, wait_no) - 1)
-        * least(count(*) over (partition by node, day), getvariable('max_day_batches'))
-        // count(*) over (partition by node, day) as batch
+        batch_of(
+            row_number() over (partition by node, day order by wait_no = 0, wait_no),
+            count(*) over (partition by node, day),
+            getvariable('max_day_batches')
+        ) as batch
     from waits
 ),
 
