@@ -33,8 +33,8 @@ def doubt_of_clock(dataset: Dataset, today: dt.date) -> str:
         return ""
     return (
         f"no raw bytes were removed: the clock says {today}, and the dataset records fewer than {LEAST_DAYS} "
-        f"of this day and the {RECENT.days} before; set the clock if it is wrong. If it is right, old days go once a "
-        f"collector has recorded {LEAST_DAYS} days"
+        f"of this day and the {RECENT.days} before; set the clock if it is wrong. If it is right, they go "
+        f"once a collector has recorded {LEAST_DAYS} days"
     )
 
 

@@ -283,7 +283,7 @@ class PendingEvents:
         return self._contents.outpoints(txid) if body is None else frozenset(body.outpoints)
 
     def _only_child_of(self, txid: bytes) -> set[bytes]:
-        """Return the transactions in the mempool that allow no other child than this one, their child.
+        """Return those parents of a transaction that may have no other child in the mempool; often none.
 
         Those are the parents of a transaction of version 3 (BIP 431). Since Bitcoin Core 28 it may take the
         place of another child of its parent, though both spend different outputs.

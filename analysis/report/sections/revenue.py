@@ -175,7 +175,7 @@ def _threshold(marts: Marts) -> list[str]:
 
 
 def _dilemmas(marts: Marts) -> list[str]:
-    """Return sentences on the trap and the dilemma; a series that never changes has no growth to speak of."""
+    """Return sentences on the trap and the dilemma; none on a series that never changes."""
     fits = {
         (row["grouped_by"], row["owner"], row["metric"]): row
         for row in marts.rows("revenue_growth")
