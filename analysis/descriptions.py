@@ -4,11 +4,11 @@ The words come from the heads of the SQL files, and for raw tables from the data
 client shows the comments: `SELECT comment FROM duckdb_tables()`, and `duckdb_views()`, `duckdb_columns()`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from analysis.catalog import Catalog, Column, Parameter, read_models
+from analysis.catalog import Column, Parameter, read_models
 from analysis.relations import unknown_relation
 from collector.terminal import text_width, wrapped
 
@@ -88,18 +88,14 @@ def describe(name: str) -> Description:
     )
 
 
-def write_comments(connection: "duckdb.DuckDBPyConnection", catalog: Catalog) -> None:
-    """Store the descriptions of raw tables, views, marts and columns as comments in the database."""
-    from collector.dataset.schema import TABLES  # noqa: PLC0415 - as above
-
+def write_comments(connection: "duckdb.DuckDBPyConnection", names: Iterable[str]) -> None:
+    """Store the descriptions of relations and of their columns as comments in the database."""
     kinds = connection.execute("SELECT table_name, table_type FROM information_schema.tables").fetchall()
     views = {name for name, kind in kinds if kind == "VIEW"}
-    relations = [_of_table(table) for table in TABLES.values()]
-    relations += [describe(model.name) for model in catalog.models if model.layer != "checks"]
     statements = (
         statement
-        for relation in relations
-        for statement in _statements("VIEW" if relation.name in views else "TABLE", relation)
+        for name in names
+        for statement in _statements("VIEW" if name in views else "TABLE", describe(name))
     )
     # One call for all of them takes two thirds of the time of a call for each.
     connection.execute(";\n".join(("BEGIN", *statements, "COMMIT")))

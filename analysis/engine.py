@@ -37,7 +37,10 @@ from analysis.parts import PartsFolder, digest, open_parts, parts_folder
 from analysis.plan import PLAN_COLUMNS, PlannedMart
 from analysis.raw_contents import FileFacts, NewFile, file_stamps, raw_contents, read_files
 from analysis.raw_views import (
+    Listing,
     create_views,
+    find_later_files,
+    listed_files,
     open_dataset,
     refuse_strange_paths,
     unreadable_file,
@@ -147,7 +150,8 @@ def plan(dataset: Path, rules: Path, database: Path, chain: str | None = None) -
     parts = PartsFolder(parts_folder(database))
     with opened.read_lock(), _errors_explained(database, opened, 0, None), connect() as connection:
         read = partial(read_files, connection, opened, 1)
-        return _marts(connection, load_catalog(), opened, rule_set, parts, read).plan()
+        files = listed_files(opened)
+        return _marts(connection, load_catalog(), opened, files, rule_set, parts, read).plan()
 
 
 @dataclass
@@ -164,6 +168,7 @@ class _Build:
 
     def __post_init__(self) -> None:
         self._facts: dict[str, Any] = {"chain": self.dataset.chain, "rules_hash": self.rules.hash}
+        self._files = listed_files(self.dataset)  # what is sealed later is for the next build
 
     def run(self, connection: duckdb.DuckDBPyConnection, inside_bytes: int, progress: Progress) -> None:
         """Create raw views, staging, input tables and marts; run the checks; force the parts to disk."""
@@ -172,7 +177,7 @@ class _Build:
             read = partial(read_files, connection, self.dataset, n_at_once)
         else:
             read = partial(read_elsewhere, self.workers, self.dataset, self.memory_gb)
-        self.marts = _marts(connection, self.catalog, self.dataset, self.rules, self.parts, read)
+        self.marts = _marts(connection, self.catalog, self.dataset, self._files, self.rules, self.parts, read)
         self.marts.is_cut, self.marts.n_at_once = self.is_cut, n_at_once
         if self.workers is not None:
             self.marts.hands = self._handed_out(self.workers)
@@ -185,7 +190,8 @@ class _Build:
         progress(Step(name="checks", number=n_steps, n_steps=n_steps, left_s=None))
         earlier = EarlierChecks(fingerprints, self.parts.state.checks, self.marts.stored)
         with open_cursors(connection, 1) as cursors, cursors.lent() as cursor, ThreadPoolExecutor(1) as aside:
-            commented = aside.submit(write_comments, cursor, self.catalog)
+            models = [model.name for model in self.catalog.models if model.layer != "checks"]
+            commented = aside.submit(write_comments, cursor, models)
             with self.marts.counting() as others:
                 n_at_once = self.marts.n_at_once
                 checks = run_checks(connection, self.catalog, earlier, n_at_once=n_at_once, others=others)
@@ -198,6 +204,8 @@ class _Build:
             else connection.execute(f"SELECT count(*) FROM {model.name}").fetchall()[0][0]  # noqa: S608 - a file name of ours
             for model in self.catalog.layer("marts")
         }
+        find_later_files(connection, self.dataset, self._files)
+        write_comments(connection, self._files)
         connection.execute("CHECKPOINT")
         self.parts.sync(self.marts.used)
         self.parts.announce(self.marts.used)
@@ -207,6 +215,7 @@ class _Build:
         workplace = Workplace(
             dataset=self.dataset.root,
             chain=self.dataset.chain,
+            files=self._files,
             folder=self.parts.folder,
             inputs={name: arrow_stream(table) for name, table in self.marts.inputs.items()},
             memory_gb=self.memory_gb,
@@ -235,18 +244,21 @@ def _marts(  # noqa: PLR0917 - what a build has at hand
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     dataset: Dataset,
+    files: Listing,
     rules: RuleSet,
     parts: PartsFolder,
     read: Callable[[Sequence[NewFile]], list[FileFacts]],
 ) -> IncrementalMarts:
-    """Create the views of raw tables, hash the rows of new raw files, and return the marts to be made."""
-    create_views(connection, dataset)
+    """Create the views of raw tables, hash the rows of new files, and return the marts to be made."""
+    create_views(connection, dataset, files)
     columns = {
         name: catalog.bounded_columns(model.name)
         for model in catalog.layer("staging")
         for name in model.references
     }
-    raw = raw_contents(dataset, parts.state.raw_files, columns, read, versions_hash())
+    raw = raw_contents(
+        dataset, files, parts.state.raw_files, columns=columns, versions=versions_hash(), read=read
+    )
     inputs = input_tables(rules, dataset, raw, build_log(dataset, parts.folder))
     return IncrementalMarts(
         catalog=catalog, rules=rules, parts=parts, dataset=dataset, raw=raw, inputs=inputs

@@ -13,6 +13,7 @@ import duckdb
 from analysis.database import in_threads
 from analysis.extents import Extent, extent_sql, to_extent
 from analysis.parts import digest
+from analysis.raw_views import Listing, listed_files
 from collector.dataset.open import Dataset
 from collector.dataset.query import contract_rows
 from collector.dataset.schema import TABLES, Table
@@ -63,25 +64,23 @@ class NewFile(NamedTuple):
 
 def raw_contents(
     dataset: Dataset,
+    listing: Listing,
     known: dict[str, FileFacts],
+    *,
     columns: Mapping[str, list[str]],
-    read: Callable[[Sequence[NewFile]], Iterable[FileFacts]],
     versions: str,
+    read: Callable[[Sequence[NewFile]], Iterable[FileFacts]],
 ) -> dict[str, Content]:
-    """Return for each raw table its Content: the number of its rows and the sum of their hashes.
+    """Return for each raw table its Content: the number of rows and the sum of their hashes in its files.
 
-    For the given `columns` of a table the least and the greatest value in each file are found as well.
-    `known` has what was found of each file, by its path in the dataset, so that only new files are read; this
-    is done by `read`. What other `versions` of the libraries, or of the contract, found is read again: their
-    hashes of the same rows may differ. The function adds new files to `known` and removes files that are
-    gone. Raises duckdb.Error for a file that cannot be read.
+    `listing` names those files. For the given `columns` of a table the least and the greatest value in each
+    file are found as well. `known` has what was found of each file, by its path in the dataset, so that only
+    new files are read; this is done by `read`. What other `versions` of the libraries, or of the contract,
+    found is read again: their hashes of the same rows may differ. The function adds new files to `known` and
+    removes files that are gone. Raises duckdb.Error for a file that cannot be read.
     """
-    places = {
-        name: [path.relative_to(dataset.folder).as_posix() for path in dataset.paths(table)]
-        for name, table in TABLES.items()
-    }
     found, new = {}, []
-    for name, files in places.items():
+    for name, files in listing.items():
         named = columns.get(name, [])
         reading = digest([versions, [column.name for column in TABLES[name].columns], named])
         for file in files:
@@ -95,7 +94,7 @@ def raw_contents(
     found |= {file.path: facts for file, facts in zip(new, read(new), strict=True)}
     known.clear()
     known.update(found)
-    return {name: _of_files({file: found[file] for file in files}) for name, files in places.items()}
+    return {name: _of_files({file: found[file] for file in files}) for name, files in listing.items()}
 
 
 def read_files(
@@ -118,10 +117,10 @@ def file_stamps(dataset: Dataset) -> list[tuple[str, int, int]]:
     Paths are relative to the dataset's folder, sizes in bytes, times in nanoseconds since 1970 UTC.
     """
     return [
-        (path.relative_to(dataset.folder).as_posix(), status.st_size, status.st_mtime_ns)
-        for table in TABLES.values()
-        for path in dataset.paths(table)
-        for status in (path.stat(),)
+        (file, status.st_size, status.st_mtime_ns)
+        for files in listed_files(dataset).values()
+        for file in files
+        for status in ((dataset.folder / file).stat(),)
     ]
 
 

@@ -5,7 +5,8 @@ on every dataset. `collector.dataset` opens and reads the dataset; this module t
 the analysis. One sentence names a file that cannot be read.
 """
 
-from collections.abc import Iterator
+import glob
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,9 +17,12 @@ from analysis.errors import DatasetError, DatasetGoneError, NoSuchChainError
 from collector.dataset import DatasetError as CollectorDatasetError
 from collector.dataset.footer import find_unreadable_file
 from collector.dataset.open import Dataset, open_to_read
-from collector.dataset.query import contract_rows_matching, contract_types
+from collector.dataset.query import contract_rows, contract_rows_matching, contract_types
 from collector.dataset.schema import DATASET_MARKER, TABLES, Table
 from collector.errors import NoSuchChain
+
+# Files of a dataset by the name of their table; paths are relative to the dataset's folder of the chain.
+Listing = Mapping[str, Sequence[str]]
 
 
 def open_dataset(root: Path, chain: str | None = None) -> Dataset:
@@ -39,19 +43,41 @@ def open_dataset(root: Path, chain: str | None = None) -> Dataset:
     return Dataset(dataset.root.resolve(), dataset.chain)
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset) -> None:
+def listed_files(dataset: Dataset) -> Listing:
+    """Return the complete files of every table of the contract, sorted by name.
+
+    Raises DatasetError where files would pass for removed ones, as `Dataset.paths` does.
+    """
+    return {
+        name: [path.relative_to(dataset.folder).as_posix() for path in dataset.paths(table)]
+        for name, table in TABLES.items()
+    }
+
+
+def create_views(connection: duckdb.DuckDBPyConnection, dataset: Dataset, files: Listing) -> None:
     """Create one view per table of the contract, with the contract's columns and types in its order.
 
-    A view names its files by a pattern, so it also finds files that compaction makes later. Raises
+    A view has the rows of `files` alone, also when the collector seals another one meanwhile. Raises
     DatasetError for a file of another table or program, duckdb.Error for a file that cannot be read.
     """
     refuse_strange_paths(dataset)
-    for table in TABLES.values():
-        patterns = [dataset.pattern(table)] if dataset.paths(table) else []
-        if patterns:
-            _check_columns(connection, dataset, table)
-        connection.execute(f"CREATE VIEW {table.name} AS FROM {contract_rows_matching(table, patterns)}")
-        _check_types(connection, dataset, table)
+    for name, table in TABLES.items():
+        paths = [dataset.folder / file for file in files[name]]
+        if paths:
+            _check_columns(connection, table, paths)
+        connection.execute(f"CREATE VIEW {name} AS FROM {contract_rows(table, paths)}")
+        _check_types(connection, table, paths)
+
+
+def find_later_files(connection: duckdb.DuckDBPyConnection, dataset: Dataset, files: Listing) -> None:
+    """Let the views of the tables that have `files` name them by a pattern.
+
+    They then find files that the collector seals, and those that compaction makes, later.
+    """
+    for name, table in TABLES.items():
+        if files[name]:
+            rows = contract_rows_matching(table, [dataset.pattern(table)])
+            connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM {rows}")
 
 
 @contextmanager
@@ -123,12 +149,12 @@ def unreadable_named(dataset: Dataset) -> Iterator[None]:
         raise DatasetError(f"{file} cannot be read ({reason}); make it readable, or put it back") from None
 
 
-def _check_columns(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: Table) -> None:
+def _check_columns(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path]) -> None:
     """Raise DatasetError if a file of `table` lacks a column that is never null, so is something else."""
     needed = [column.name for column in table.columns if not column.nullable]
     rows = connection.execute(
         "SELECT file_name, list(name) FROM parquet_schema(?) GROUP BY file_name ORDER BY file_name",
-        [dataset.pattern(table)],
+        [[glob.escape(str(path)) for path in paths]],
     ).fetchall()
     for file, names in rows:
         missing = [name for name in needed if name not in names]
@@ -138,7 +164,7 @@ def _check_columns(connection: duckdb.DuckDBPyConnection, dataset: Dataset, tabl
             )
 
 
-def _check_types(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table: Table) -> None:
+def _check_types(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path]) -> None:
     """Raise DatasetError for a file with a column type that cannot be widened to the contract's type.
 
     Such a file would change the type of the view's column.
@@ -146,8 +172,8 @@ def _check_types(connection: duckdb.DuckDBPyConnection, dataset: Dataset, table:
     expected = contract_types(table)
     if _types_of(connection, f"FROM {table.name}") == expected:
         return
-    for path in dataset.paths(table):
-        quoted = str(path).replace("'", "''")
+    for path in paths:
+        quoted = glob.escape(str(path)).replace("'", "''")
         found = _types_of(connection, f"FROM read_parquet('{quoted}', hive_partitioning = false)")
         for name, type_ in expected.items():
             both = (

@@ -12,7 +12,7 @@ from analysis.candidates import ATTRIBUTED
 from analysis.catalog import load_catalog
 from analysis.database import connect
 from analysis.incremental import create_model
-from analysis.raw_views import create_views, open_dataset
+from analysis.raw_views import create_views, listed_files, open_dataset
 
 COLUMNS: Final = (
     "before_pool",
@@ -72,7 +72,7 @@ def diff_rules(dataset: Path, before: RuleSet, after: RuleSet, chain: str | None
     """
     source = open_dataset(dataset, chain)
     with source.read_lock(), connect() as connection:
-        create_views(connection, source)
+        create_views(connection, source, listed_files(source))
         for staging in ("stg_blocks", "stg_external_blocks"):
             create_model(connection, load_catalog().by_name[staging])
         blocks: pa.Table = connection.sql(ATTRIBUTED).to_arrow_table()

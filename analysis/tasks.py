@@ -29,7 +29,7 @@ from analysis.manifest import sources_hash
 from analysis.parts import Inputs, Part, Rows, digest, file_of, write_part
 from analysis.ranges import OneRange, RangeRows, make_range
 from analysis.raw_contents import FileFacts, NewFile, read_files
-from analysis.raw_views import create_views
+from analysis.raw_views import Listing, create_views
 from analysis.schedule import Made, Task
 from collector.dataset.open import Dataset
 from collector.dataset.temporary_folders import temporary_folder
@@ -48,7 +48,7 @@ def version_hash() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
-    """Holds the settings that all tasks of one build share: dataset, chain, folder of parts, memory.
+    """Holds the settings that all tasks of one build share: dataset, its files, folder of parts, memory.
 
     `inputs` has the tables that no SQL makes, by name, as Arrow streams. `memory_gb` (10^9 bytes) limits one
     worker, whose DuckDB has one thread. `version` is a hash of our code and of the libraries.
@@ -56,6 +56,7 @@ class Workplace:
 
     dataset: Path
     chain: str
+    files: Listing
     folder: Path
     inputs: Mapping[str, bytes]
     memory_gb: float | None
@@ -196,7 +197,7 @@ class _Worker:
         self._connection = stack.enter_context(
             connect(folder / "worker.duckdb", memory_gb=duckdb_gb(workplace.memory_gb), threads=1)
         )
-        create_views(self._connection, self._dataset)
+        create_views(self._connection, self._dataset, workplace.files)
         create_staging(self._connection, self._catalog)
         for name, stream in workplace.inputs.items():
             create_input(self._connection, name, pa.ipc.open_stream(stream).read_all())

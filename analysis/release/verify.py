@@ -21,7 +21,7 @@ from analysis.engine import Progress, build
 from analysis.errors import NoRoomError, NoSuchChainError, ReleaseError
 from analysis.manifest import dataset_hash
 from analysis.raw_contents import contents_of_relations
-from analysis.raw_views import create_views, open_dataset
+from analysis.raw_views import create_views, listed_files, open_dataset
 from analysis.release.mart_files import MANIFEST_MART, pack_rows, read_facts, write_marts
 from analysis.release.write import DATASET, FORM, MANIFEST, MARTS, PACKAGE, POOLS, SUMS
 from collector.dataset.temporary_folders import temporary_folder
@@ -94,7 +94,7 @@ def _refuse_other_rows(dataset: Path, facts: Mapping[str, str]) -> None:
             " name the dataset that it was made of"
         ) from None
     with opened.read_lock(), connect() as connection:
-        create_views(connection, opened)
+        create_views(connection, opened, listed_files(opened))
         if dataset_hash(contents_of_relations(connection)) != facts.get("dataset_hash"):
             raise ReleaseError(f"{dataset} has other rows than this release was made of; name that dataset")
 

@@ -28,7 +28,7 @@ from analysis.database import built_from, connect, open_database
 from analysis.errors import ReleaseError
 from analysis.manifest import dataset_hash
 from analysis.raw_contents import contents_of_relations
-from analysis.raw_views import create_views, unreadable_named
+from analysis.raw_views import create_views, listed_files, unreadable_named
 from analysis.release.documents import About, ReleasedFile, citation, data_package, methods
 from analysis.release.mart_files import read_facts, released_marts, write_marts
 from collector.dataset.files import sync_file, sync_folder, why_unwritable
@@ -176,7 +176,8 @@ def _copy_dataset(connection: duckdb.DuckDBPyConnection, target: Path, expected:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
     with connect() as copied:
-        create_views(copied, Dataset(target, dataset.chain))
+        copy_of = Dataset(target, dataset.chain)
+        create_views(copied, copy_of, listed_files(copy_of))
         if dataset_hash(contents_of_relations(copied)) != expected:
             raise ReleaseError(f"{dataset.root} has changed since the build; build anew, then release")
 

@@ -52,6 +52,15 @@ def only_file(dataset: Path, table: str) -> Path:
     return file
 
 
+def hash_in(result: BuildResult) -> str:
+    """Return the hash of the dataset that a build recorded."""
+    with open_database(result.database) as connection:
+        ((found,),) = connection.execute(
+            "SELECT value FROM run_manifest WHERE key = 'dataset_hash'"
+        ).fetchall()
+        return str(found)
+
+
 def test_a_table_without_files_is_empty_with_the_types_of_the_contract(dataset: Path) -> None:
     """Every raw table is a view with the contract's columns and types, whether it has files or not."""
     with open_database(built(dataset, marts=MANIFEST).database) as connection:
@@ -448,6 +457,29 @@ def test_compaction_changes_no_file_of_a_build_that_is_reading(dataset: Path) ->
     assert set(map(tuple, seen)) == {("a.parquet", "b.parquet")}
     assert [outcome.n_files for outcome in outcomes if outcome.merged] == [2]
     assert built(dataset, marts=ONE).n_rows["chain_blocks"] == 2
+
+
+def test_a_file_that_is_sealed_during_a_build_is_for_the_next_one(dataset: Path) -> None:
+    """Marts, checks and the record of a build have the files with which it began, and no later one."""
+    later = dataset / "chain=regtest" / "blocks" / "later" / "b.parquet"
+    before = hash_in(built(dataset, marts=[*ONE, *MANIFEST]))
+    shutil.rmtree(dataset.parent / "build")
+
+    def progress(step: Step) -> None:
+        if step.name == "pool_candidates":
+            write_table(later, TABLES["blocks"], [{"block_hash": "a2", "height": 2}])
+
+    during = built(dataset, marts=[*ONE, *MANIFEST], progress=progress)
+    assert during.n_rows["chain_blocks"] == 1
+    assert during.failed_checks == ()
+    assert hash_in(during) == before
+    with open_database(during.database) as connection:  # its views find the file all the same, as before
+        assert connection.execute("SELECT count(*) FROM blocks").fetchall() == [(2,)]
+        comments = connection.execute("SELECT comment FROM duckdb_columns() WHERE table_name = 'blocks'")
+        assert comments.fetchall() == [(column.doc,) for column in TABLES["blocks"].columns]
+    after = built(dataset, marts=[*ONE, *MANIFEST])
+    assert after.n_rows["chain_blocks"] == 2
+    assert hash_in(after) != before
 
 
 def test_a_dataset_that_may_only_be_read_is_built(dataset: Path) -> None:

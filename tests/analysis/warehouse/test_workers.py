@@ -14,14 +14,16 @@ from functools import partial
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.database import open_database
 from analysis.engine import build
 from analysis.errors import DatabaseError, WarehouseError
 from analysis.parts import PartsFolder, parts_folder
+from analysis.raw_views import listed_files
 from analysis.schedule import Task
-from analysis.tasks import Workplace, _read_batch, make_part
+from analysis.tasks import Workplace, _read_batch, count_rows, make_part
 from analysis.warehouse.workers import _attempt, open_workers
 from collector.dataset.open import Dataset
 from tests.analysis.days import PlantedDays
@@ -196,7 +198,7 @@ def test_without_pyspark_the_extra_is_named(tmp_path: Path) -> None:
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     """Another hash of our sources is one sentence, which Spark does not try again."""
     place = Workplace(
-        dataset=tmp_path, chain="main", folder=tmp_path, inputs={}, memory_gb=1, version="other"
+        dataset=tmp_path, chain="main", files={}, folder=tmp_path, inputs={}, memory_gb=1, version="other"
     )
     task = Task(mart="block_order", name="block_order", inputs={"its range": "0"}, rows={})
 
@@ -208,9 +210,36 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     )
 
 
+def test_a_worker_reads_the_files_of_the_build_alone(world: PlantedDays, tmp_path: Path) -> None:
+    """What is sealed after a build has listed its files is in no part and no check of it."""
+    dataset = Dataset(world.whole, "main")
+    files = listed_files(dataset)
+    first, *later = files["block_arrivals"]
+    place = Workplace(
+        dataset=world.whole,
+        chain="main",
+        files={**files, "block_arrivals": [first]},
+        folder=tmp_path,
+        inputs={},
+        memory_gb=1,
+    )
+
+    assert later
+    expected = pq.read_metadata(dataset.folder / first).num_rows
+    assert count_rows(place, frozenset({"stg_block_arrivals"}), {}, "FROM stg_block_arrivals") == expected
+
+
 def test_a_query_that_fails_is_not_tried_again(world: PlantedDays, tmp_path: Path) -> None:
     """An error of DuckDB comes back as a value, and no half-written part is left."""
-    place = Workplace(dataset=world.whole, chain="main", folder=tmp_path, inputs={}, memory_gb=1)
+    dataset = Dataset(world.whole, "main")
+    place = Workplace(
+        dataset=world.whole,
+        chain="main",
+        files=listed_files(dataset),
+        folder=tmp_path,
+        inputs={},
+        memory_gb=1,
+    )
     task = Task(mart="block_order", name="block_order", inputs={"its range": "0"}, rows={})
 
     assert isinstance(_attempt(partial(make_part, place, task)), duckdb.Error)
