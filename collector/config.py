@@ -178,7 +178,10 @@ class Settings(BaseSettings):
         description="Whose raw bytes are kept: of transactions that left unconfirmed, of all, or of none.",
     )
     keep_bodies_days: int | None = Field(
-        default=None, ge=1, le=MOST_DAYS, description="Remove raw bytes that are older; default: keep them."
+        default=None,
+        ge=1,
+        le=MOST_DAYS,
+        description="Remove raw bytes that are older, unless the clock seems wrong; default: keep them.",
     )
     watchdog_interval_s: float = Field(
         default=15.0,

@@ -150,11 +150,11 @@ def _candidate_sentences(marts: Marts) -> list[str]:
         most = max(suspect, key=lambda r: r["n_candidates"])
         n_most, n_all = most["n_candidates"], overall["n_candidates"]
         is_most = n_most == max(r["n_candidates"] for r in judged if r["pool"] != ALL)
-        subject = "The most" if is_most else "Of pools of which that is certain, the most"
-        subject = "Most of them" if 2 * n_most > n_all else subject
+        among = "" if is_most else "among pools whose interval is above 0, "
+        subject = among + ("most of them" if 2 * n_most > n_all else "the most")
         said.append(
-            f"{subject}, {count(n_most)} of {count(n_all)}, are in blocks of {marts.name(most['pool'])}: "
-            f"{with_interval(most, 'candidate')}."
+            f"{subject[0].upper() + subject[1:]}, {count(n_most)} of {count(n_all)}, are in blocks of "
+            f"{marts.name(most['pool'])}: {with_interval(most, 'candidate')}."
         )
     return said
 

@@ -16,15 +16,15 @@ ratio of Mantel and Haenszel over these groups. Transactions of one block share 
 are no independent trials. Interval and p-value therefore go by block (block_stratified_test of
 analysis/stats/count_tests.py; simulated: 0 to 10 % of p-values below 0.05 where a block takes or misses a sender's
 transactions together), and the p-values of all pools and features are corrected together (Holm). A difference counts
-only where at least min_policy_blocks blocks tell kinds apart. Where several
-nodes have a template, that of the node that connected the block first counts. `refuses`: fewer than by chance after
-Holm (adjusted p below 0.05), and none of at least min_policy_trials taken. `disfavours` and `favours`: fewer or more
-than by chance. `mines`: at least one was mined and no difference is shown. `unseen`: none was mined, and too few were
-passed over, or by too few blocks, to say more. Only transactions that our own nodes accept into their mempool can be
-trials: of the others a pool shows that it mines them, never that it refuses them. Nor is a pool found that mines
-nothing below a feerate of its own choice: its margin is never lower. A pool may pass over a transaction because it
-never received it. That is likely where the nodes that relay to the pool refuse such a transaction; it is the policy of
-that path, and not shown to be the pool's own wish.
+only where at least min_policy_blocks blocks tell kinds apart. Where several nodes have a template, that of the node
+that connected the block first counts. `refuses`: fewer than by chance after Holm (adjusted p below 0.05), and none of
+at least min_policy_trials taken. `disfavours` and `favours`: fewer or more than by chance. `mines`: at least one was
+mined and no difference is shown. `unseen`: none was mined, and too few were passed over, or by too few blocks, to say
+more. Only transactions that our own nodes accept into their mempool can be trials: of the others a pool shows that it
+mines them, never that it refuses them. Nor is a pool found that mines nothing below a feerate of its own choice: its
+margin is never lower. A pool may pass over a transaction because it never received it. That is likely where the nodes
+that relay to the pool refuse such a transaction; it is the policy of that path, and not shown to be the pool's own
+wish.
 """
 grain = ["pool", "feature"]
 [parameters]

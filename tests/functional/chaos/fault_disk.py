@@ -15,6 +15,7 @@ from tests.functional.chaos.world import World
 
 DISK_MB = 48
 FULL_S = 12.0
+BUSY_S = 10.0
 ROUNDS = 12
 FILE_LIMIT_BYTES = 600_000
 
@@ -196,10 +197,18 @@ def _small_disk(world: World) -> Path:
 
 
 def _mount(*options: str) -> None:
-    """Call `mount`; raise NotHereError where we may not."""
-    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NotHereError(f"mount {' '.join(options)} needs root: {done.stderr.strip()}")
+    """Call `mount`; raise NotHereError where we may not.
+
+    A file that is being sealed keeps its folder from becoming read-only, so a busy one is tried again.
+    """
+    until_s = time.monotonic() + BUSY_S
+    while True:
+        done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+        if not done.returncode:
+            return
+        if "busy" not in done.stderr or time.monotonic() > until_s:
+            raise NotHereError(f"mount {' '.join(options)} does not work here: {done.stderr.strip()}")
+        time.sleep(0.02)
 
 
 def _fill(ballast: Path) -> None:
