@@ -4,20 +4,25 @@ All nodes of a process share this, so that each block is stored once.
 """
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.dataset.open import Dataset
 from collector.dataset.schema import BLOCKS
+from collector.journal.present_blocks import transactions_without_block
+
+NONE_ORPHANED: Final[Mapping[bytes, int]] = {}
 
 
 class StoredBlocks:
     """Holds the hashes of the blocks that the dataset has or is about to have; all nodes share one such set.
 
     Every block from the height `first_wanted_height` on is to be stored. It is None for an empty dataset,
-    until the first block is about to come.
+    until the first block is about to come. `orphaned` has the number of stored transactions of blocks whose
+    own row was lost, by block hash.
     """
 
     def __init__(
@@ -25,8 +30,10 @@ class StoredBlocks:
         hashes: Iterable[bytes],
         first_wanted_height: int | None,
         missing: Iterable[bytes] = (),
+        orphaned: Mapping[bytes, int] = NONE_ORPHANED,
     ) -> None:
         self.first_wanted_height = first_wanted_height
+        self._orphaned = orphaned
         self._hashes = set(hashes)
         self._missing = set(missing)
         self._reserved: dict[bytes, str] = {}  # block hash -> the node of this process that reserved it
@@ -43,6 +50,10 @@ class StoredBlocks:
         """
         with self._lock:
             return tuple(self._missing)
+
+    def has_transactions(self, block_hash: bytes, n_tx: int) -> bool:
+        """Return whether all `n_tx` transactions of a block are stored, though the block itself is not."""
+        return self._orphaned.get(block_hash) == n_tx
 
     def add_missing(self, block_hash: bytes) -> None:
         """Record that a block, the parent of a stored one, is to be stored too.
@@ -94,19 +105,18 @@ class StoredBlocks:
 
 
 def read_stored_blocks(dataset: Dataset) -> StoredBlocks:
-    """Return which blocks the dataset holds, and which parents of these blocks it lacks.
+    """Return which blocks the dataset holds, which parents it lacks, and which transactions have no block.
 
     Raises DatasetError naming the file when a file of `blocks` cannot be read.
     """
+    orphaned = transactions_without_block(dataset)
     parts = list(dataset.read_columns(BLOCKS, "block_hash", "prev_hash", "height"))
-    if not parts:
-        return StoredBlocks((), None)
+    if not sum(map(len, parts)):
+        return StoredBlocks((), None, orphaned=orphaned)
     blocks = pa.concat_tables(parts)
     lowest = pc.min(blocks["height"]).as_py()
-    if lowest is None:
-        return StoredBlocks((), None)
     hashes = blocks["block_hash"].combine_chunks()
     has_parent = pc.is_in(blocks["prev_hash"], value_set=hashes)
     parentless = blocks.filter(pc.and_(pc.greater(blocks["height"], lowest), pc.invert(has_parent)))
     missing = parentless["prev_hash"].unique().to_pylist()
-    return StoredBlocks(hashes.to_pylist(), lowest, missing)
+    return StoredBlocks(hashes.to_pylist(), lowest, missing, orphaned)

@@ -298,8 +298,8 @@ class BlockTracker:
     ) -> None:
         """Make the rows of a block and of its transactions, and add them to the batch `owner`.
 
-        The transactions are added even where the dataset has them already: those may be what a killed
-        backfill left, which the next backfill or compaction removes.
+        The transactions are left out where the dataset has them, because a file of `blocks` was lost. They
+        are added where a killed backfill left them, since the next backfill or compaction removes those.
         """
         has_types = spent_types is not None and len(spent_types) == len(parsed.layout.spends)
         block_row, transaction_rows = block_rows(
@@ -314,7 +314,8 @@ class BlockTracker:
             spent_types=spent_types if has_types else None,
         )
         owner.add("blocks", block_row)
-        owner.add("transactions", transaction_rows)
+        if not self._stored.has_transactions(parsed.block.block_hash, len(parsed.block.transactions)):
+            owner.add("transactions", transaction_rows)
 
     def _fetch_parent(self, block: RecentBlock, wanted: _WantedBlock, now_us: int) -> None:
         """Queue the parent of a block for fetching if the dataset lacks it and should have its height."""

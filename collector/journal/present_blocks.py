@@ -2,18 +2,22 @@
 
 Backfill, import and compaction ask this before they write or move files of blocks. A block counts as present
 when it has a row in `blocks`; transactions alone do not count, because a killed backfill may leave them.
-`blocks_without_transactions` tells which present blocks a backfill must complete all the same.
+`blocks_without_transactions` tells which present blocks a backfill must complete all the same, and
+`transactions_without_block` which transactions a collector need not write again.
 """
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import structlog
 
 from collector.dataset.files import FOLDER_LOCK, is_lock_held
 from collector.dataset.footer import UNREADABLE
@@ -22,6 +26,8 @@ from collector.dataset.parquet_files import SPAN_FOLDER, read_file, span_folders
 from collector.dataset.schema import BLOCKS, NODES, TRANSACTIONS, Table
 from collector.errors import DatasetError
 from collector.journal.segment import Segment, journal_folders
+
+log = structlog.get_logger(__name__)
 
 _DIGEST_DIGITS: Final = 16
 _UNIT_FILE = re.compile(rf"backfill-\d+-\d+-[0-9a-f]{{{_DIGEST_DIGITS}}}\.parquet")
@@ -189,6 +195,34 @@ def blocks_without_transactions(dataset: Dataset) -> frozenset[bytes]:
                         n_tx.pop(block_hash, None)
                 found.update(n_tx)
     return frozenset(found)
+
+
+def transactions_without_block(dataset: Dataset) -> dict[bytes, int]:
+    """Return how many transactions are stored of each block that has no row in `blocks`, by its hash.
+
+    A lost file of `blocks` leaves them. What a backfill wrote is left out, because a later one may remove it
+    (`remove_orphaned_transactions`). Only Parquet files count. Rows are read where their number differs from
+    the one that the blocks state. A file of `transactions` that cannot be read counts as empty, with a
+    warning in the log. Raises DatasetError when a file of `blocks` cannot be read.
+    """
+    found: Counter[bytes] = Counter()
+    with dataset.read_lock():
+        files_of_blocks = _by_span(dataset.paths(BLOCKS))
+        for span, paths in _by_span(dataset.paths(TRANSACTIONS)).items():
+            n_tx = _count_transactions(files_of_blocks.get(span, []))
+            with suppress(DatasetError):  # a file that cannot be read is named below
+                if sum(map(_count_rows, paths)) == sum(n_tx.values()):
+                    continue
+            for path in paths:
+                if _UNIT_FILE.fullmatch(path.name):
+                    continue
+                try:
+                    counts = _read_hashes(path).value_counts().to_pylist()
+                except DatasetError as error:
+                    log.warning("dataset.damaged", path=str(path), reason=str(error))
+                    continue
+                found.update({c["values"]: c["counts"] for c in counts if c["values"] not in n_tx})
+    return dict(found)
 
 
 def _by_span(paths: Iterable[Path]) -> dict[str, list[Path]]:

@@ -7,7 +7,8 @@ import pytest
 
 from collector.blocks.stored import StoredBlocks, read_stored_blocks
 from collector.dataset.open import Dataset
-from collector.dataset.schema import BLOCKS
+from collector.dataset.schema import BLOCKS, TRANSACTIONS
+from collector.journal.present_blocks import unit_stem
 from tests.collector.compaction.made_files import flip_a_bit_unseen_by_duckdb
 
 DEFAULTS = {"binary": b"", "bool": False, "fixed_size_binary[32]": bytes(32), "string": "x"}
@@ -85,3 +86,39 @@ def test_a_block_is_reserved_once_and_given_back_by_a_failed_session() -> None:
     assert set(stored.missing) == {name(3)}
     assert stored.reserve(name(3), "b")
     assert not stored.missing
+
+
+def transactions(height: int, n_tx: int, branch: int = 0) -> list[dict[str, Any]]:
+    """Return the rows of a block's transactions."""
+    row = {column.name: DEFAULTS.get(str(column.type), 0) for column in TRANSACTIONS.columns}
+    row |= {column.name: None for column in TRANSACTIONS.columns if column.nullable}
+    row |= {column.name: [] for column in TRANSACTIONS.columns if str(column.type).startswith("list")}
+    row |= {"block_hash": name(height, branch), "height": height}
+    return [row | {"tx_index": index} for index in range(n_tx)]
+
+
+def test_transactions_of_a_lost_block_are_known_unless_a_backfill_wrote_them(dataset: Dataset) -> None:
+    """A collector that fetches the block again must not store them twice; a damaged file is passed over."""
+    heights = {"a": range(100, 105), "b": range(105, 110), "c": range(1110, 1112)}
+    for stem, span in heights.items():
+        dataset.write(BLOCKS, [block(height) | {"n_tx": 2} for height in span], stem=stem)
+        dataset.write(TRANSACTIONS, [row for height in span for row in transactions(height, 2)], stem=stem)
+    dataset.write(TRANSACTIONS, transactions(103, 3, branch=1), stem="d")
+    left = unit_stem([104], [name(104, branch=1)])
+    dataset.write(TRANSACTIONS, transactions(104, 2, branch=1), stem=left)
+
+    stored = read_stored_blocks(dataset)
+    assert stored.has_transactions(name(103, branch=1), 3)
+    assert not stored.has_transactions(name(103, branch=1), 4)
+    assert not stored.has_transactions(name(104, branch=1), 2)
+    assert not stored.has_transactions(name(105), 2)
+
+    for path in dataset.paths(BLOCKS):
+        if path.stem in {"b", "c"}:
+            path.unlink()
+    (damaged,) = (path for path in dataset.paths(TRANSACTIONS) if path.stem == "a")
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    stored = read_stored_blocks(dataset)
+    lost = [*heights["b"], *heights["c"]]
+    assert all(stored.has_transactions(name(height), 2) for height in lost)
+    assert not any(stored.has_transactions(name(height), 2) for height in heights["a"])
