@@ -34,8 +34,6 @@ EMPTY = {
 }
 # They have conditions of every form, and clips.
 LOOKED_AT = ("feerate_age_block", "low_paying", "template_audit_block", "user_day")
-# Ranges of these read mempool_spans and mempool_cuts, which have one file that any new day changes.
-WITH_WHOLE_RELATIONS = ("mempool_exits", "policy_trials")
 # In planted worlds, no day is without a block.
 LOOK_BACK_OVER_DAYS = {"template_audit_block", "user_day"}
 
@@ -202,12 +200,15 @@ def test_rows_looked_at_together_are_those_looked_at_alone(
 def test_rows_of_older_ranges_are_not_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new day has the rows queried of the last two days and of the last two ranges of heights alone."""
+    """A new day has the rows queried of the last two days and of the last two ranges of heights alone.
+
+    Many marts read relations that have one file, which any new day changes.
+    """
     world = PlantedDays(tmp_path, Size(n_blocks=900, entering=3, taken=2, seed=2))
     assert len(world.days) > 5
     dataset, database, asked = tmp_path / "dataset", tmp_path / "a.duckdb", set()
     world.add(dataset, world.days[:-1])
-    build(dataset, world.pools, database, marts=WITH_WHOLE_RELATIONS)
+    build(dataset, world.pools, database, marts=RANGED)
     world.add(dataset, world.days[-1:])
     put = ranges.OneRange._put
 
@@ -217,7 +218,7 @@ def test_rows_of_older_ranges_are_not_looked_at_again(
         put(one, until)
 
     monkeypatch.setattr(ranges.OneRange, "_put", noting)
-    build(dataset, world.pools, database, marts=WITH_WHOLE_RELATIONS)
+    build(dataset, world.pools, database, marts=RANGED)
 
     days, heights = ({key for key in asked if (key >= ranges.DAY_KEYS) is is_day} for is_day in (True, False))
     last_day = max(days)

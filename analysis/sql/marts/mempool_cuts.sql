@@ -17,6 +17,7 @@ session = "VARCHAR  the session's key in stg_nodes"
 block_hash = "BLOB  header hash, internal byte order"
 connected_at = "TIMESTAMP WITH TIME ZONE  time on our clock when we learnt that the node had connected the block"
 position = "DECIMAL(38,0)  place in the node's stream (macro stream_position)"
+height = "INTEGER  height of the block; null while no source gives the block"
 is_measured = "BOOLEAN  the mempool just before this block is known"
 */
 with
@@ -79,6 +80,7 @@ select
     numbered.block_hash,
     numbered.connected_at,
     numbered.position,
+    chain_blocks.height,
     numbered.is_announced
     and numbered.is_first
     and exists (
@@ -90,4 +92,6 @@ select
             and numbered.connected_at between in_step.from_at and in_step.to_at
     ) as is_measured
 from numbered
+left join chain_blocks
+    on numbered.block_hash = chain_blocks.block_hash
 order by numbered.node, numbered.cut_no
