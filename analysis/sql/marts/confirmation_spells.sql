@@ -22,7 +22,7 @@ by = "mempool_days"
 mempool_residence = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
 mempool_entries = "stay_no >= getvariable('range_from') - 1000000000 and stay_no < getvariable('range_to')"
 mempool_returns = "stay_no >= getvariable('range_from') and stay_no < getvariable('range_to')"
-mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to') + 1000000000"
+mempool_cuts = "cut_no >= getvariable('range_from') and cut_no < getvariable('range_to') + 2"
 watch_periods = """from_at < getvariable('range_to_at')
 and (to_at >= getvariable('range_from_at') - interval 1 day or to_at is null)"""
 latest_watch = """(last_cut_no <= (select max(last_cut_no) from mempool_residence)
@@ -35,7 +35,7 @@ feerate_sat_vb = "DOUBLE  sat/vB, own fee / vsize; null when never learnt"
 decile = "BIGINT  1 (pays least) to 10, of its node and day: tenths of equal number, equal feerates in order of entry; null without a feerate"
 delay_s = "DOUBLE  s from entry to the end of the spell"
 outcome = "VARCHAR  mined, replaced, expired, other or censored"
-wait_no = "BIGINT  block interval of entry: height of the node's next block (its cut_no where that is not known, or the block came behind the next UTC day), 0 behind its last one; spells of one interval are not independent"
+wait_no = "BIGINT  block interval of entry: height of the node's next block (its cut_no where that is not known, and where a UTC day without a block lies between), 0 behind its last one; spells of one interval are not independent"
 is_counted = "BOOLEAN  true at the node that saw the transaction first of those in step; curves and sums use only these spells"
 */
 with
@@ -109,7 +109,7 @@ entered as (
         on
             stay.node = mempool_cuts.node
             and stay.first_cut_no = mempool_cuts.cut_no
-            and mempool_cuts.cut_no < (stay.stay_no // 1000000000 + 2) * 1000000000
+            and mempool_cuts.cut_no < (stay.stay_no // 1000000000 + 1) * 1000000000 + 2  -- + 1 is the first of a day
     left join mempool_returns
         on stay.stay_no = mempool_returns.stay_no
     left join seen_before
