@@ -66,6 +66,19 @@ def test_a_block_without_undo_data_is_stored_without_fees(node: RegtestNode) -> 
         assert rows["transactions"][1]["fee_sat"] is None
 
 
+def test_transactions_that_are_stored_are_not_stored_again(node: RegtestNode) -> None:
+    """Where a file of `blocks` was lost, the row of the block alone comes back, if all of them are there."""
+    name = node.client().call("generatetodescriptor", 1, "raw(51)")[0]
+    block_hash = hash_bytes(name)
+    answer = ask_block(node.client(), block_hash, raw=True)
+    for n_stored, tables in ((1, {"blocks"}), (2, {"blocks", "transactions"})):
+        stored = StoredBlocks((), answer.height, orphaned={block_hash: n_stored})
+        blocks, batch = tracker(stored, NotedRequests()), Batch()
+        blocks.want(block_hash)
+        assert blocks.take_answer(block_hash, answer, 1, 1, batch) is AnswerUse.RESOLVED
+        assert {"blocks", "transactions"} & columns_of(batch).keys() == tables
+
+
 def tracker_above(height: int) -> tuple[BlockTracker, list[bytes], Batch]:
     """Return a tracker whose dataset begins above a height, the blocks that it asks for, and a batch."""
     requests = NotedRequests()
